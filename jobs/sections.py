@@ -1,0 +1,216 @@
+"""The sections of a run config: one strict, frozen, flat model for each stage and each named thing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from fractions import Fraction
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")]
+"""Names become folder names, so no slash, no space, no leading dot or underscore."""
+
+
+def as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _decimal(value: Any) -> Any:
+    # A bare 0.005 in YAML is a float; its shortest decimal form is what the writer meant.
+    return repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _float(value: Any) -> Any:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Real = Annotated[float, BeforeValidator(_float), Field(allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """A strict, frozen group of settings."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", validate_default=True)
+    UNHASHED: ClassVar[frozenset[str]] = frozenset()
+    """Settings that change how fast or how much, never what a finished part holds."""
+
+    def hash(self, *without: str) -> str:
+        """Hash of the settings that results depend on, for the markers of finished parts."""
+        left = {*self.UNHASHED, *without}
+        return content_hash({k: v for k, v in self.model_dump().items() if k not in left})
+
+
+class AgentConfig(Section):
+    """An agent: a model and the engine that runs it."""
+
+    name: Name
+    engine: Literal["transformers", "vllm", "openai"]
+    model: str = Field(min_length=1)
+    """`nano:NAME`, a folder, or a hub id."""
+    revision: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Generated tokens per turn; None takes `collect.max_tokens`."""
+    context_window: int | None = Field(default=None, ge=16)
+    base_url: str | None = None
+    api_key_env: str | None = None
+    tensor_parallel: int = Field(default=1, ge=1)
+    UNHASHED = frozenset({"device", "tensor_parallel", "api_key_env"})
+
+
+class BenchmarkConfig(Section):
+    """A benchmark: its kind, its name, and settings that only its own class knows and checks."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+    name: Name
+    kind: str | None = None
+    """Which benchmark class; None: the name says it."""
+
+    def mapping(self) -> dict[str, Any]:
+        """Plain settings, as `sentinel.benchmarks.registry.load` takes them."""
+        return self.model_dump(exclude_none=True)
+
+
+class MonitorConfig(Section):
+    """A method that the run fits."""
+
+    name: Name
+    method: Literal["sentinel"] = "sentinel"
+
+
+class SiteConfig(Section):
+    """Where a run happens and what it may use; never part of a hash."""
+
+    name: Name = "local"
+    cpus: int | None = Field(default=None, ge=1)
+    """None: the CPUs of this process's allocation."""
+    gpus: int | None = Field(default=None, ge=0)
+    object_store_mb: int = Field(default=256, ge=80)
+    address: str | None = None
+    """A Ray cluster to join; None starts one."""
+
+
+class PoolsConfig(Section):
+    """How the groups of a benchmark are split, once for all agents."""
+
+    seed: int = 42
+    calibration: Real = Field(default=0.2, gt=0, lt=1)
+    heldout: Real = Field(default=0.2, gt=0, lt=1)
+    official_test: bool = False
+    """Read a data set's official test split; never without this."""
+
+    @model_validator(mode="after")
+    def _leave_a_train_pool(self) -> PoolsConfig:
+        if self.calibration + self.heldout >= 1:
+            raise ValueError("calibration + heldout leave nothing for the train pool")
+        return self
+
+
+class CollectConfig(Section):
+    """Rollouts."""
+
+    workers: int = Field(default=2, ge=1)
+    concurrency: int = Field(default=32, ge=1)
+    """Episodes in flight per worker."""
+    rollouts: int = Field(default=1, ge=1)
+    max_tokens: int = Field(default=192, ge=1)
+    temperature: Real = Field(default=0.0, ge=0)
+    limit: int | None = Field(default=None, ge=1)
+    """At most so many questions per benchmark, chosen by seed; None: all."""
+    UNHASHED = frozenset({"workers", "concurrency", "rollouts", "limit"})
+
+
+class HeadsConfig(Section):
+    """The two text heads of each agent."""
+
+    encoder: str = "nano"
+    """`nano`, a folder, or a hub id."""
+    folds: int = Field(default=5, ge=2)
+    epochs: int = Field(default=3, ge=1)
+    batch_size: int = Field(default=32, ge=1)
+    learning_rate: Real = Field(default=1e-3, gt=0)
+    weight_decay: Real = Field(default=0.01, ge=0)
+    warmup: Real = Field(default=0.1, ge=0, lt=1)
+    patience: int = Field(default=1, ge=1)
+    validation: Real = Field(default=0.1, gt=0, lt=1)
+    """Share of the training groups kept for early stopping."""
+    max_train_tokens: int = Field(default=2048, ge=16)
+    max_score_tokens: int = Field(default=4096, ge=16)
+    width: int = Field(default=64, ge=16)
+    layers: int = Field(default=2, ge=1)
+    seed: int = 0
+    shared: bool = False
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    workers: int | None = Field(default=None, ge=1)
+    UNHASHED = frozenset({"device", "workers"})
+
+
+class DecideConfig(Section):
+    """The decision layer: thresholds, maps and the ladder."""
+
+    lambdas: Annotated[tuple[Real, ...], BeforeValidator(as_tuple)] = Field(
+        default=(1.0, 4.0, 9.0), min_length=1
+    )
+    gate_budget: Annotated[str, BeforeValidator(_decimal)] = "0.005"
+    """Share of answerable questions the gate may exit; an exact decimal."""
+    selection_margin: Annotated[str, BeforeValidator(_decimal)] = "0.005"
+    """AUROC by which the hybrid estimator must beat the head."""
+    shares: Annotated[tuple[Real, ...], BeforeValidator(as_tuple)] = (0.2, 0.33)
+    """Shares of unanswerable questions to which the score is reweighted."""
+    seed: int = 0
+    drop_stopped: bool = False
+    """Drop and count episodes that a monitor ended, instead of refusing the table."""
+
+    @field_validator("lambdas")
+    @classmethod
+    def _lambdas(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if any(x < 0 for x in value) or len(set(value)) != len(value):
+            raise ValueError("each λ must be ≥ 0 and be written once")
+        return value
+
+    @field_validator("shares")
+    @classmethod
+    def _shares(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if any(not 0 < x < 1 for x in value):
+            raise ValueError("each share must lie between 0 and 1")
+        return value
+
+    @field_validator("gate_budget", "selection_margin")
+    @classmethod
+    def _exact(cls, value: str) -> str:
+        try:
+            number = Fraction(value)
+        except (ValueError, ZeroDivisionError):
+            raise ValueError("must be a decimal such as 0.005") from None
+        if not 0 <= number < 1:
+            raise ValueError("must lie in [0, 1)")
+        return value
+
+
+class BootstrapConfig(Section):
+    """Cluster-bootstrap intervals."""
+
+    resamples: int = Field(default=2000, ge=1)
+    seed: int = 0
+
+
+class ReportConfig(Section):
+    """The page."""
+
+    title: str | None = None
+
+
+def content_hash(value: Any) -> str:
+    """Hash of a JSON-able value, independent of the order of keys."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
