@@ -1,0 +1,313 @@
+"""Small figure functions: plain numbers in, SVG text out.
+
+Each draws small multiples (one panel per agent) on `matplotlib.figure.Figure` directly, with no
+pyplot state. Ids are hashed with a fixed salt, so the same numbers give the same bytes. Lines and
+text in the foreground colour become `currentColor`, so that one figure serves a light page, a dark
+page and paper. matplotlib is imported inside the functions: importing this module is free.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK = "#010203"  # stands for currentColor until the SVG is written
+FAINT = "#040506"
+# Okabe–Ito, moved to middle lightness so that each reads on white and on near-black.
+BLUE, ORANGE, GREEN, RED, PURPLE, GREY = (
+    "#2f7fc1",
+    "#d9822b",
+    "#1f9d78",
+    "#cc4b4b",
+    "#a367b8",
+    "#808a94",
+)
+CYCLE = (BLUE, ORANGE, GREEN, PURPLE, RED, GREY)
+PANEL = (3.0, 2.5)
+"""Width and height of a panel in inches."""
+_SETTINGS = {
+    "svg.hashsalt": "sentinel",
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 8.5,
+    "axes.titlesize": 9,
+    "axes.labelsize": 8.5,
+    "legend.fontsize": 8,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "axes.unicode_minus": True,
+    "path.simplify": True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a panel. NaN or None breaks it. `marks` are points drawn larger, with a label."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    color: str = BLUE
+    dashed: bool = False
+    dots: bool = False
+    step: bool = False
+    marks: Sequence[tuple[float, float, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel: its lines, or the words that say why there are none."""
+
+    title: str
+    lines: Sequence[Line] = ()
+    empty: str = ""
+
+
+def line_panels(
+    panels: Sequence[Panel],
+    *,
+    xlabel: str,
+    ylabel: str,
+    xlim: tuple[float, float] | None = None,
+    ylim: tuple[float, float] | None = None,
+    diagonal: bool = False,
+    baseline: float | None = None,
+    columns: int = 3,
+    whole_x: bool = False,
+) -> str:
+    """Small multiples of lines: ROC, reliability, risk–coverage, AUROC per step.
+
+    `diagonal` draws y = x, `baseline` a horizontal rule; one legend serves all panels.
+    """
+
+    def draw(axes: Axes, panel: Panel) -> None:
+        if diagonal:
+            axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle=(0, (2, 2)))
+        if baseline is not None:
+            axes.axhline(baseline, color=FAINT, linewidth=1, linestyle=(0, (2, 2)))
+        for line in panel.lines:
+            _line(axes, line)
+        if panel.empty:
+            axes.text(0.5, 0.5, panel.empty, ha="center", va="center", transform=axes.transAxes)
+        if xlim:
+            axes.set_xlim(*xlim)
+        if ylim:
+            axes.set_ylim(*ylim)
+        if whole_x:
+            from matplotlib.ticker import MaxNLocator
+
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+        axes.set_xlabel(xlabel)
+        axes.set_ylabel(ylabel)
+
+    kinds: dict[str, Line] = {}
+    for panel in panels:
+        for line in panel.lines:
+            kinds.setdefault(line.label, line)
+    return _grid(panels, draw, columns=columns, legend=list(kinds.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A point with an interval on a forest plot; None where undefined."""
+
+    label: str
+    point: float | None
+    low: float | None = None
+    high: float | None = None
+    color: str = BLUE
+    reference: float | None = None
+    """A short vertical stroke on the row: what the point is to be compared with."""
+
+
+def forest(
+    blocks: Sequence[tuple[str, Sequence[Estimate]]],
+    *,
+    xlabel: str,
+    zero: bool = True,
+    legend: Sequence[tuple[str, str]] = (),
+) -> str:
+    """Intervals, one panel per block (a stakes level) and one row per estimate (an agent)."""
+    rows = max((len(estimates) for _, estimates in blocks), default=1)
+
+    def draw(axes: Axes, block: tuple[str, Sequence[Estimate]]) -> None:
+        _, estimates = block
+        for y, e in enumerate(estimates):
+            if e.point is None:
+                axes.text(0, y, "—", ha="center", va="center")
+                continue
+            if e.low is not None and e.high is not None:
+                axes.plot([e.low, e.high], [y, y], color=e.color, linewidth=2, alpha=0.6)
+            if e.reference is not None:
+                axes.plot([e.reference], [y], marker="|", markersize=11, color=INK, linewidth=0)
+            axes.plot([e.point], [y], marker="o", markersize=5, color=e.color, linewidth=0)
+        if zero:
+            axes.axvline(0, color=INK, linewidth=0.8)
+        axes.set_yticks(range(len(estimates)), [label(e.label) for e in estimates])
+        axes.set_ylim(rows - 0.4, -0.6)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel(xlabel)
+
+    lines = [Line(name, (), (), color, dots=True) for name, color in legend]
+    height = 0.95 + 0.27 * rows
+    return _grid(
+        blocks, draw, columns=3, legend=lines, size=(3.3, height), sharey=True,
+        title=lambda block: block[0],
+    )  # fmt: skip
+
+
+def bars(
+    categories: Sequence[str],
+    series: Sequence[tuple[str, Sequence[float | None], str]],
+    *,
+    ylabel: str,
+) -> str:
+    """Grouped bars; an undefined value is a dash at the foot of its place, not a bar of height 0."""
+
+    def draw(axes: Axes, _: Any) -> None:
+        width = 0.8 / max(len(series), 1)
+        for k, (_name, values, color) in enumerate(series):
+            for i, value in enumerate(values):
+                x = i - 0.4 + (k + 0.5) * width
+                if value is None:
+                    axes.text(x, 0, "—", ha="center", va="bottom")
+                else:
+                    axes.bar(x, value, width=width * 0.92, color=color)
+        axes.set_xticks(range(len(categories)), [label(c, 18) for c in categories])
+        axes.grid(axis="x", visible=False)
+        axes.set_ylabel(ylabel)
+
+    legend = [Line(name, (), (), color, dots=True) for name, _, color in series]
+    width = max(5.0, 1.6 * len(categories))
+    return _grid([None], draw, columns=1, legend=legend, size=(width, 2.7), title=lambda _: "")
+
+
+def label(text: str, width: int = 26) -> str:
+    """Text for a figure: Latin, Greek and punctuation only (the font measures each glyph), cut."""
+    clean = "".join(
+        c if unicodedata.category(c)[0] in "LNPSZ" and ord(c) < 0x530 or c in "—–−≥≤†…" else "?"
+        for c in str(text).replace("\n", " ")
+    )
+    clean = clean if len(clean) <= width else clean[: width - 1] + "…"
+    # A leading underscore hides an entry from matplotlib's legends.
+    return "\u200a" + clean if clean.startswith("_") else clean
+
+
+def _line(axes: Axes, line: Line) -> None:
+    values = [math.nan if v is None else v for v in line.y]
+    axes.plot(
+        list(line.x),
+        values,
+        color=line.color,
+        linewidth=1.5,
+        linestyle=(0, (4, 2)) if line.dashed else "-",
+        marker="o" if line.dots else None,
+        markersize=3.5,
+        drawstyle="steps-post" if line.step else "default",
+    )
+    for x, y, name in line.marks:
+        axes.plot([x], [y], marker="o", markersize=6, color=line.color, markeredgecolor=INK)
+        axes.annotate(label(name), (x, y), xytext=(6, -9), textcoords="offset points", fontsize=7.5)
+
+
+def _grid(
+    items: Sequence[Any],
+    draw: Callable[[Axes, Any], None],
+    *,
+    columns: int,
+    legend: Sequence[Line] = (),
+    size: tuple[float, float] = PANEL,
+    sharey: bool = False,
+    title: Callable[[Any], str] = lambda panel: panel.title,
+) -> str:
+    """Lay `items` out on a grid, one legend above, and write the figure."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    if not items:
+        items, draw, title = [None], lambda axes, _: axes.set_axis_off(), lambda _: "nothing to draw"
+    columns = max(1, min(columns, len(items)))
+    rows = math.ceil(len(items) / columns)
+    head = 0.32 if legend else 0.0
+    with rc_context(_SETTINGS):
+        figure = Figure(
+            figsize=(columns * size[0], rows * size[1] + head), layout="constrained"
+        )  # fmt: skip
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=sharey).ravel()
+        for axes, item in zip(grid, items, strict=False):
+            draw(axes, item)
+            axes.set_title(label(title(item), 34))
+        for axes in grid[len(items) :]:
+            axes.set_axis_off()
+        if legend:
+            _legend(figure, legend)
+        return to_svg(figure)
+
+
+def _legend(figure: Figure, lines: Iterable[Line]) -> None:
+    from matplotlib.lines import Line2D
+
+    handles, names = [], []
+    for line in lines:
+        line = replace(line, marks=())
+        handles.append(
+            Line2D(
+                [],
+                [],
+                color=line.color,
+                linewidth=0 if line.dots and not line.x else 1.5,
+                linestyle="--" if line.dashed else "-",
+                marker="o" if line.dots else None,
+                markersize=4,
+            )
+        )
+        names.append(label(line.label, 40))
+    figure.legend(handles, names, loc="outside upper center", ncols=min(len(names), 5))
+
+
+def to_svg(figure: Figure) -> str:
+    """The figure as an `<svg>` element for a page: no XML header, no date, ids hashed, scalable."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    text = io.StringIO()
+    with rc_context(_SETTINGS):
+        FigureCanvasSVG(figure).print_svg(
+            text, metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+        )
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<style.*?</style>\s*", "", svg, count=1, flags=re.DOTALL)  # it styles the page
+    # Names of groups repeat from figure to figure; the ids that are referred to are hashes.
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    svg = re.sub(r' xmlns:xlink="[^"]*"| version="1.1"', "", svg, count=2)
+    svg = svg.replace("xlink:href", "href")
+    # The background is the page's.
+    svg = re.sub(r"fill: ?#ffffff", "fill: none", svg)
+    svg = svg.replace(FAINT, "var(--rule)").replace(INK, "currentColor")
+    return re.sub(r' height="[^"]*"', ' class="plot" role="img"', svg, count=1)
