@@ -58,7 +58,7 @@ class RunConfig(Section):
     """The primary label: typed, strict-2022, strict-2024, success or judge:MODEL:PROMPT-HASH."""
     stop_with: str | None = None
     """A frozen monitor's folder that collection obeys."""
-    sweep: dict[str, list[Any]] = {}
+    sweep: dict[str, list[Any]] = Field(default_factory=dict)
     """Settings to vary: key path → values. Agents and benchmarks share a run instead."""
     pools: PoolsConfig = PoolsConfig()
     collect: CollectConfig = CollectConfig()

@@ -1,4 +1,4 @@
-"""The sections of a run config: one strict, frozen, flat model for each stage and each named thing."""
+"""The sections of a run config: a strict, frozen, flat model per stage and per named thing."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")]
 
 
 def as_tuple(value: Any) -> Any:
+    """A YAML list as the tuple that a frozen model keeps."""
     return tuple(value) if isinstance(value, list) else value
 
 
