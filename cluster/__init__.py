@@ -1,0 +1,1 @@
+"""Where it runs: Ray, run directories, journals, engines. Imports `sentinel`, never `jobs`."""

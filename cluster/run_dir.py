@@ -1,0 +1,365 @@
+"""The run directory: where every file of a run lies, and what "done" means.
+
+`runs/NAME/` holds `config.json`, `env.json`, `parts/`, `tables/`, `progress/`, `logs/`,
+`metrics.jsonl` and `report.html`. The unit of "done" is (stage, benchmark, agent, item): its
+Parquet parts are written first, its marker last, with row counts, file hashes and the hash of its
+inputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cluster import files
+from cluster.journal import Journal
+from cluster.locks import FileLock
+from sentinel import tables
+from sentinel.errors import UserError
+
+log = logging.getLogger(__name__)
+BROKEN = (pa.ArrowException, OSError)
+
+
+class RunDir:
+    """One run's files. Holds only its path, so it travels to workers; making it creates nothing."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root).absolute()
+
+    def __repr__(self) -> str:
+        return f"RunDir({str(self.root)!r})"
+
+    # Places
+
+    @property
+    def config_path(self) -> Path:
+        """`config.json`, the resolved configuration."""
+        return self.root / "config.json"
+
+    @property
+    def env_path(self) -> Path:
+        """`env.json`, what the run ran on."""
+        return self.root / "env.json"
+
+    @property
+    def metrics_path(self) -> Path:
+        """`metrics.jsonl`, one line per measurement."""
+        return self.root / "metrics.jsonl"
+
+    @property
+    def report_path(self) -> Path:
+        """`report.html`."""
+        return self.root / "report.html"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of log files."""
+        return self.root / "logs"
+
+    def progress_path(self, stage: str) -> Path:
+        """Progress of a stage as JSON, for `sentinel status`."""
+        return self.root / "progress" / f"{files.safe_name(stage)}.json"
+
+    def parts(self, stage: str, benchmark: str, agent: str | None) -> Path:
+        """Folder of a stage's parts."""
+        return self.root / "parts" / files.safe_name(stage) / _where(benchmark, agent)
+
+    def part_path(
+        self, stage: str, benchmark: str, agent: str | None, item: str, name: str
+    ) -> Path:
+        """Parquet part of one item."""
+        part = f"{files.safe_name(item)}.{files.safe_name(name)}.parquet"
+        return self.parts(stage, benchmark, agent) / part
+
+    def marker_path(self, stage: str, benchmark: str, agent: str | None, item: str) -> Path:
+        """The file whose existence says that an item is done."""
+        return self.parts(stage, benchmark, agent) / f"{files.safe_name(item)}.done.json"
+
+    def table_path(self, name: str, benchmark: str, agent: str | None) -> Path:
+        """Compacted table of one agent (of one benchmark, where a table has no agent)."""
+        folder = self.root / "tables" / files.safe_name(name) / _where(benchmark, agent)
+        return folder / "part.parquet"
+
+    def journals(self, stage: str, agent: str) -> Path:
+        """Folder of the journals of an agent, one file per worker."""
+        return self.root / "parts" / files.safe_name(stage) / f"agent={files.safe_name(agent)}"
+
+    # Beginning
+
+    def prepare(self, config: Mapping[str, Any]) -> None:
+        """Make the folder and write `config.json`; finished parts guard themselves by hashes."""
+        for folder in (self.root / "parts", self.root / "tables", self.logs):
+            folder.mkdir(parents=True, exist_ok=True)
+        files.write_json(self.config_path, config)
+
+    @contextmanager
+    def lock(self, scope: str = "run") -> Iterator[None]:
+        """Hold the run directory; a second driver gets a UserError, a dead one's lock is taken."""
+        with FileLock(self.root / "locks" / f"{files.safe_name(scope)}.lock", what=str(self.root)):
+            yield
+
+    # Parts
+
+    def commit(
+        self,
+        stage: str,
+        benchmark: str,
+        agent: str | None,
+        item: str,
+        tables_: Mapping[str, pa.Table],
+        input_hash: str,
+    ) -> None:
+        """Write the tables of one finished item, checked, then its marker.
+
+        Raises tables.TableError when a table does not have its declared columns.
+        """
+        checked = {name: _checked(name, table) for name, table in tables_.items()}
+        written = {}
+        for name, table in checked.items():
+            path = self.part_path(stage, benchmark, agent, item, name)
+            written[name] = {"rows": table.num_rows, "sha256": files.write_parquet(path, table)}
+        marker = {"item": item, "input_hash": input_hash, "tables": written, "at": time.time()}
+        files.write_json(self.marker_path(stage, benchmark, agent, item), marker)
+
+    def is_done(
+        self, stage: str, benchmark: str, agent: str | None, item: str, input_hash: str
+    ) -> bool:
+        """Whether an item is finished with these inputs and its files are whole.
+
+        A cut or missing part is logged by name and the item counts as not done. A marker with other
+        inputs raises UserError: finished work is neither reused nor overwritten in silence.
+        """
+        path = self.marker_path(stage, benchmark, agent, item)
+        marker = files.read_json(path)
+        if marker is None or "tables" not in marker:
+            if path.exists():
+                log.warning("marker %s cannot be read: its item is done again", path)
+            return False
+        if marker.get("input_hash") != input_hash:
+            raise self.changed(stage, benchmark, agent, path.parent)
+        for name, expected in marker["tables"].items():
+            part = self.part_path(stage, benchmark, agent, item, name)
+            if not part.exists() or files.file_hash(part) != expected["sha256"]:
+                log.warning("part %s is missing or corrupt: its item is done again", part)
+                self.metric(stage, event="corrupt_part", path=str(part))
+                return False
+        return True
+
+    def changed(self, stage: str, benchmark: str, agent: str | None, path: Path) -> UserError:
+        """The error for a configuration changed under finished work, with the ways out."""
+        where = f"{benchmark}/{agent}" if agent is not None else benchmark
+        return UserError(
+            f"stage {stage} of {where} was finished with another configuration or other inputs "
+            f"({self.root})",
+            f"give the run a new name (name=NEW), or drop that work: rm -r '{path}'",
+        )
+
+    def items(self, stage: str, benchmark: str, agent: str | None) -> list[str]:
+        """Names of the items that have a marker, sorted."""
+        found = self.parts(stage, benchmark, agent).glob("*.done.json")
+        markers = (files.read_json(path) for path in found)
+        return sorted(m["item"] for m in markers if m is not None and "item" in m)
+
+    def read_parts(
+        self, stage: str, benchmark: str, agent: str | None, name: str
+    ) -> Iterator[tuple[str, pa.Table]]:
+        """(item, table) of every finished item that holds table `name`, in order of items."""
+        for item in self.items(stage, benchmark, agent):
+            marker = files.read_json(self.marker_path(stage, benchmark, agent, item)) or {}
+            if name in marker.get("tables", {}):
+                path = self.part_path(stage, benchmark, agent, item, name)
+                yield item, _read(name, path, marker["tables"][name]["rows"], stage)
+
+    # Tables
+
+    def compact(self, stage: str, benchmark: str, agent: str | None, names: Sequence[str]) -> None:
+        """Gather a stage's parts into `tables/<name>/…`, sorted by key. Repeating it costs nothing.
+
+        Call it whenever a stage finds nothing missing: it also mends a corrupt table.
+        """
+        markers = {}
+        for item in self.items(stage, benchmark, agent):
+            marker = files.read_json(self.marker_path(stage, benchmark, agent, item)) or {}
+            markers[item] = marker.get("tables", {})
+        for name in names:
+            source = files.digest({i: m[name]["sha256"] for i, m in markers.items() if name in m})
+            if not self.has_table(name, benchmark, agent, source):
+                found = [t for _, t in self.read_parts(stage, benchmark, agent, name)]
+                if not found:
+                    raise UserError(
+                        f"stage {stage} of {benchmark}/{agent} has no part of table {name}",
+                        f"run: sentinel {stage} --run-dir '{self.root}'",
+                    )
+                table = pa.concat_tables(found) if len(found) > 1 else found[0]
+                self.write_table(name, benchmark, agent, table, stage=stage, source=source)
+
+    def has_table(self, name: str, benchmark: str, agent: str | None, source: str) -> bool:
+        """Whether the compacted table exists, is whole and was made from `source`."""
+        path = self.table_path(name, benchmark, agent)
+        marker = files.read_json(_table_marker(path))
+        if marker is None or marker.get("source") != source or not path.exists():
+            return False
+        return files.file_hash(path) == marker.get("sha256")
+
+    def write_table(
+        self,
+        name: str,
+        benchmark: str,
+        agent: str | None,
+        table: pa.Table,
+        *,
+        stage: str,
+        source: str,
+    ) -> None:
+        """Replace a compacted table atomically: checked, sorted, keys unique, marker last."""
+        table = _sorted(name, _checked(name, table))
+        path = self.table_path(name, benchmark, agent)
+        sha = files.write_parquet(path, table)
+        marker = {"stage": stage, "source": source, "sha256": sha, "rows": table.num_rows}
+        files.write_json(_table_marker(path), marker)
+
+    def table_hash(self, name: str, benchmark: str, agent: str | None) -> str:
+        """Hash of a table's content, for the input hash of the stage that reads it.
+
+        Taken over the Arrow data without volatile columns: timings never invalidate finished work.
+        """
+        table = self.read(name, benchmark, agent)
+        spec = tables.ALL.get(name)
+        if spec is not None:
+            table = table.select([c for c, col in spec.columns.items() if col.kind != "volatile"])
+        return _content_hash(table)
+
+    def read(self, name: str, benchmark: str | None = None, agent: str | None = None) -> pa.Table:
+        """A compacted table, of one benchmark or agent or of all, checked against its schema.
+
+        Raises UserError when there is none, or when a file is corrupt (naming it).
+        """
+        found = [
+            path
+            for path in sorted((self.root / "tables" / files.safe_name(name)).rglob("part.parquet"))
+            if _matches(path, benchmark, agent)
+        ]
+        if not found:
+            where = "/".join(x for x in (benchmark, agent) if x is not None)
+            raise UserError(
+                f"no table {name} {'of ' + where + ' ' if where else ''}in {self.root}",
+                f"run the stages before it: sentinel run --run-dir '{self.root}'",
+            )
+        return pa.concat_tables([_read_table(name, path) for path in found])
+
+    # Measurements and journals
+
+    def metric(self, stage: str, **values: Any) -> None:
+        """Append one line to `metrics.jsonl`: stage, time and the values (no NaN)."""
+        line = files.canonical({"stage": stage, "at": round(time.time(), 3), **values})
+        files.append_line(self.metrics_path, line)
+
+    @contextmanager
+    def timed(self, stage: str, **values: Any) -> Iterator[None]:
+        """Record the wall seconds of a block as a metric, also when it fails."""
+        start = time.perf_counter()
+        outcome = "failed"
+        try:
+            yield
+            outcome = "ok"
+        finally:
+            seconds = round(time.perf_counter() - start, 3)
+            self.metric(stage, event="seconds", seconds=seconds, outcome=outcome, **values)
+
+    def journal(self, stage: str, agent: str, worker: str) -> Journal:
+        """A new journal owned by one worker."""
+        return Journal(self.journals(stage, agent) / f"{files.safe_name(worker)}.jsonl")
+
+
+def _where(benchmark: str, agent: str | None) -> Path:
+    place = Path(f"benchmark={files.safe_name(benchmark)}")
+    return place if agent is None else place / f"agent={files.safe_name(agent)}"
+
+
+def _matches(path: Path, benchmark: str | None, agent: str | None) -> bool:
+    folders = path.parent.parts
+    if benchmark is not None and f"benchmark={files.safe_name(benchmark)}" not in folders:
+        return False
+    # A table without an agent level (tasks) belongs to every agent.
+    has_agent = folders[-1].startswith("agent=")
+    return agent is None or not has_agent or folders[-1] == f"agent={files.safe_name(agent)}"
+
+
+def _table_marker(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def _checked(name: str, table: pa.Table) -> pa.Table:
+    spec = tables.ALL.get(name)
+    return table if spec is None else spec.check(table)
+
+
+def _sorted(name: str, table: pa.Table) -> pa.Table:
+    spec = tables.ALL.get(name)
+    if spec is None:
+        return table
+    table = spec.sort(table)
+    keys = table.select(list(spec.key))
+    if keys.group_by(list(spec.key)).aggregate([]).num_rows != table.num_rows:
+        raise tables.TableError(f"table {name}: repeated keys ({', '.join(spec.key)})")
+    return table
+
+
+def _read(name: str, path: Path, rows: int, stage: str) -> pa.Table:
+    try:
+        table = _checked(name, files.read_parquet(path))
+    except BROKEN as error:
+        raise UserError(
+            f"part {path} is corrupt ({error})",
+            f"run stage {stage} again: it does that item anew",
+        ) from error
+    if table.num_rows != rows:
+        raise UserError(
+            f"part {path} has {table.num_rows} rows, its marker says {rows}",
+            f"run stage {stage} again: it does that item anew",
+        )
+    return table
+
+
+def _read_table(name: str, path: Path) -> pa.Table:
+    marker = files.read_json(_table_marker(path)) or {}
+    stage = marker.get("stage", "that wrote it")
+    try:
+        table = files.read_parquet(path)
+    except BROKEN as error:
+        raise UserError(
+            f"table {path} is corrupt ({error})",
+            f"run stage {stage} again: it rebuilds the table from its parts",
+        ) from error
+    return _checked(name, table)
+
+
+class _HashSink(io.RawIOBase):
+    """A file that only remembers the hash of what was written."""
+
+    def __init__(self) -> None:
+        self.state = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self.state.update(view)
+        return view.nbytes
+
+
+def _content_hash(table: pa.Table) -> str:
+    sink = _HashSink()
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return sink.state.hexdigest()
