@@ -1,7 +1,7 @@
 """What a page is made of: data (on disk), and views of it (on the page).
 
-A `Data` is a list of flat rows with declared columns; every table and every figure of the page has
-one, and it is written as `NAME.csv` beside the page. A view never holds a number that its data lack.
+A `Data` is a list of flat rows with declared columns; every table and every figure of the page
+has one, and it is written as `NAME.csv` beside the page. A view shows no number that its data lack.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Data:
     rows: Sequence[Row]
 
     def to_csv(self) -> str:
-        """RFC 4180 text: header, one line per row, empty where undefined, floats round-trip exactly."""
+        """RFC 4180 text: a header, then a line per row; empty where undefined, floats exact."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)

@@ -34,7 +34,7 @@ BLUE, ORANGE, GREEN, RED, PURPLE, GREY = (
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, RED, GREY)
 PANEL = (3.0, 2.5)
 """Width and height of a panel in inches."""
-_SETTINGS = {
+_SETTINGS: Any = {
     "svg.hashsalt": "sentinel",
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -186,7 +186,7 @@ def bars(
     *,
     ylabel: str,
 ) -> str:
-    """Grouped bars; an undefined value is a dash at the foot of its place, not a bar of height 0."""
+    """Grouped bars; an undefined value is a dash at the foot of its place, not a bar of 0."""
 
     def draw(axes: Axes, _: Any) -> None:
         width = 0.8 / max(len(series), 1)
@@ -209,7 +209,7 @@ def bars(
 def label(text: str, width: int = 26) -> str:
     """Text for a figure: Latin, Greek and punctuation only (the font measures each glyph), cut."""
     clean = "".join(
-        c if unicodedata.category(c)[0] in "LNPSZ" and ord(c) < 0x530 or c in "—–−≥≤†…" else "?"
+        c if c in "—–−≥≤†…" or (unicodedata.category(c)[0] in "LNPSZ" and ord(c) < 0x530) else "?"
         for c in str(text).replace("\n", " ")
     )
     clean = clean if len(clean) <= width else clean[: width - 1] + "…"
@@ -249,7 +249,8 @@ def _grid(
     from matplotlib.figure import Figure
 
     if not items:
-        items, draw, title = [None], lambda axes, _: axes.set_axis_off(), lambda _: "nothing to draw"
+        items, title = [None], lambda _: "nothing to draw"
+        draw = lambda axes, _: axes.set_axis_off()  # noqa: E731
     columns = max(1, min(columns, len(items)))
     rows = math.ceil(len(items) / columns)
     head = 0.32 if legend else 0.0

@@ -74,7 +74,8 @@ def step_economics(run: Run) -> list[dict[str, Any]]:
                avg(turns) FILTER (NOT answerable AND "end" = 'answered') AS fabrication,
                count(*) FILTER (NOT answerable AND "end" = 'answered')::BIGINT AS fabrication_n,
                avg(turns) FILTER (NOT answerable AND "end" = 'abstained') AS correct_refusal,
-               count(*) FILTER (NOT answerable AND "end" = 'abstained')::BIGINT AS correct_refusal_n,
+               count(*) FILTER (NOT answerable AND "end" = 'abstained')::BIGINT
+                   AS correct_refusal_n,
                avg(turns) FILTER (answerable) AS typical_answerable,
                count(*) FILTER (answerable)::BIGINT AS typical_answerable_n
         FROM ended GROUP BY benchmark, agent ORDER BY benchmark, agent

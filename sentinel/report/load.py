@@ -29,14 +29,23 @@ WANTED: dict[str, tuple[str, ...]] = {
         "seconds",
         "engine",
     ),
-    "labels": ("benchmark", "agent", "episode_id", "label", "correct", "source", "version", "error"),
+    "labels": (
+        "benchmark",
+        "agent",
+        "episode_id",
+        "label",
+        "correct",
+        "source",
+        "version",
+        "error",
+    ),
     "scores": ("benchmark", "agent", "t", "head", "truncated"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Monitor:
-    """What was fitted for one agent on one benchmark: frozen thresholds, and their one evaluation."""
+    """What was fitted for one agent on one benchmark: frozen thresholds, and their evaluation."""
 
     benchmark: str
     agent: str
@@ -105,8 +114,9 @@ def _table(run_dir: Path, name: str) -> pa.Table | None:
     read = []
     for part in parts:
         try:
-            with pq.ParquetFile(part) as file:
-                read.append(file.read(columns=wanted).select(wanted).cast(schema))
+            # Opened here, so that no name is taken for a URI or a partition.
+            with part.open("rb") as file, pq.ParquetFile(file) as parquet:
+                read.append(parquet.read(columns=wanted).select(wanted).cast(schema))
         except (pa.ArrowInvalid, pa.ArrowKeyError, KeyError, OSError, ValueError) as error:
             raise UserError(
                 f"table {name}: {part} cannot be read ({error})",
@@ -117,9 +127,10 @@ def _table(run_dir: Path, name: str) -> pa.Table | None:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error})", "run the stage that makes it again") from error
+        cause = f"{path} cannot be read ({error})"
+        raise UserError(cause, "run the stage that makes it again") from error
     if not isinstance(value, dict):
         raise UserError(f"{path} holds no JSON object", "run the stage that makes it again")
     return value

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sentinel.report.blocks import Data, Section, visible
-from sentinel.report.load import Run, load
+from sentinel.report.load import load
 
 FOLDER = "report"
 """Folder of the CSV files, beside the page."""

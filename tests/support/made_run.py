@@ -1,0 +1,175 @@
+"""A small run directory with seeded, made-up episodes: real tables, real decisions, no model.
+
+The tables go through `RunDir` and the decisions through the decision layer itself, so that a page
+built from it meets exactly the files of a real run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sentinel import tables
+
+MAKERS = {
+    # name: (answers rightly, answers an unanswerable question, gives up, mean turns)
+    "steady": (0.75, 0.35, 0.05, 2.2),
+    "fabricator": (0.5, 0.8, 0.02, 1.6),
+    "explorer": (0.6, 0.5, 0.05, 4.5),
+}
+
+
+def make_tasks(n: int, seed: int, benchmark: str = "clinic") -> list[dict[str, Any]]:
+    """Rows of the tasks table without a pool: n questions in n // 20 groups, 15 % unanswerable."""
+    generator = np.random.default_rng(seed)
+    groups = max(n // 20, 12)
+    return [
+        {
+            "benchmark": benchmark,
+            "task_id": f"q{i:05d}",
+            "group": f"g{i % groups:03d}",
+            "text": f"question {i}",
+            "answerable": bool(i % groups >= max(groups * 15 // 100, 3)),
+            "gold": "SELECT 1",
+            "meta": "{}",
+            "fold": None,
+            "pool": "train",
+            "_difficulty": float(generator.normal()),
+        }
+        for i in range(n)
+    ]
+
+
+def make_agent(
+    agent: str,
+    habits: tuple[float, float, float, float],
+    tasks: Sequence[dict[str, Any]],
+    seed: int,
+) -> dict[str, list[dict[str, Any]]]:
+    """Rows of episodes, labels, scores and prefix_scores of one agent, keyed by table."""
+    right, fabricates, gives_up, mean_turns = habits
+    generator = np.random.default_rng([seed, sum(agent.encode())])
+    rows: dict[str, list[dict[str, Any]]] = {
+        "episodes": [], "labels": [], "scores": [], "prefix_scores": []
+    }  # fmt: skip
+    for number, task in enumerate(tasks):
+        turns = int(min(8, 1 + generator.poisson(mean_turns - 1)))
+        ability = math.log(right / (1 - right)) - task["_difficulty"]
+        correct_if = generator.random() < 1 / (1 + math.exp(-ability))
+        commits = generator.random() < (1 - gives_up if task["answerable"] else fabricates)
+        end = "answered" if commits else ("cap" if turns == 8 else "abstained")
+        if number % 97 == 5:
+            end = "engine_error"
+        correct = task["answerable"] and correct_if if end == "answered" else None
+        where = {"benchmark": task["benchmark"], "agent": agent}
+        episode_id = f"{task['benchmark']}/{agent}/{task['task_id']}/0"
+        tokens = [int(generator.integers(20, 60)) for _ in range(turns)]
+        rows["episodes"].append(
+            {
+                **where,
+                "episode_id": episode_id,
+                "task_id": task["task_id"],
+                "group": task["group"],
+                "rollout": 0,
+                "end": end,
+                "turns": turns,
+                "action": "SELECT 1" if end == "answered" else None,
+                "answer": "{}" if end == "answered" else None,
+                "answer_error": None,
+                "success": None,
+                "error": "engine died" if end == "engine_error" else None,
+                "prefix_property": True,
+                "prompt_tokens": 400 * turns,
+                "generated_tokens": sum(tokens),
+                "agent_hash": "0" * 16,
+                "engine": "transformers 5.19",
+                "cost_usd": None,
+                "seconds": 0.2 * turns,
+                "started_at": 0.0,
+                "worker": "w0",
+                "host": "here",
+                "attempt": 1,
+            }
+        )
+        if end == "engine_error":
+            continue
+        good = bool(correct) if end == "answered" else not task["answerable"]
+        for label in ("typed", "strict-2022"):
+            rows["labels"].append(
+                {
+                    **where,
+                    "episode_id": episode_id,
+                    "label": label,
+                    # The strict rule misses one right answer in thirty.
+                    "correct": good and not (label != "typed" and correct and number % 30 == 0),
+                    "source": "match" if end == "answered" else "abstained",
+                    "version": "1",
+                    "error": None,
+                }
+            )
+        for t in range(turns + 1):
+            seen = t / turns
+            signal = (1.6 if correct else -1.6) * (0.25 + seen) + generator.normal(0, 1.2)
+            doubt = (2.5 if task["answerable"] else -2.5) + generator.normal(0, 1.0)
+            logits = {"correctness": signal, "answerability": -doubt}
+            rows["scores"] += [
+                {
+                    **where,
+                    "episode_id": episode_id,
+                    "t": t,
+                    "head": head,
+                    "logit": float(logit),
+                    "fold": None,
+                    "truncated": t >= 7,
+                }
+                for head, logit in logits.items()
+            ]
+            rows["prefix_scores"].append(
+                {
+                    "agent": agent,
+                    "episode_id": episode_id,
+                    "group": task["group"],
+                    "pool": str(task["pool"]),
+                    "t": t,
+                    "T": turns,
+                    "answerable": task["answerable"],
+                    "answered": end == "answered",
+                    "correct": None if correct is None else bool(correct),
+                    "p_answerable": 1 / (1 + math.exp(logits["answerability"])),
+                    "p_correct": 1 / (1 + math.exp(-signal)),
+                    **_features(generator, t, bool(correct), seen),
+                    "tokens_so_far": sum(tokens[:t]),
+                    "seconds_so_far": 0.2 * t,
+                }
+            )
+    return rows
+
+
+def table(name: str, rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """Rows as a checked table; keys that begin with `_` are the maker's own."""
+    return tables.ALL[name].from_rows(
+        [{k: v for k, v in row.items() if not k.startswith("_")} for row in rows]
+    )
+
+
+def _features(
+    generator: np.random.Generator, t: int, correct: bool, seen: float
+) -> dict[str, float | None]:
+    doubt = (0.1 if correct else 0.5) * seen
+    noise = lambda scale: float(abs(generator.normal(0, scale)))  # noqa: E731
+    return {
+        "lp_mean": -doubt - noise(0.1),
+        "lp_min": -4 * doubt - noise(0.5),
+        "ent_mean": doubt + noise(0.1),
+        "ent_max": 2 * doubt + noise(0.3),
+        "empty_rate": float(generator.random() < doubt),
+        "error_rate": float(generator.random() < doubt / 2),
+        "n_steps": float(t),
+        "failed_refs": float(generator.poisson(doubt)),
+        "bad_joins": None if t == 0 else float(generator.poisson(doubt)),
+        "ungrounded_frac": float(generator.random() < doubt),
+    }
