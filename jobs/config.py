@@ -58,6 +58,8 @@ class RunConfig(Section):
     """The primary label: typed, strict-2022, strict-2024, success or judge:MODEL:PROMPT-HASH."""
     stop_with: str | None = None
     """A frozen monitor's folder that collection obeys."""
+    again: str | None = None
+    """Why a held-out pool that another monitor has seen is evaluated once more."""
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
     """Settings to vary: key path → values. Agents and benchmarks share a run instead."""
     pools: PoolsConfig = PoolsConfig()
@@ -141,7 +143,9 @@ class RunConfig(Section):
         return checked
 
     @classmethod
-    def from_json(cls, text: str, where: str = "config.json") -> RunConfig:
+    def from_json(
+        cls, text: str, where: str = "config.json", overrides: Iterable[str] = ()
+    ) -> RunConfig:
         """The config as `to_json` wrote it."""
         try:
             raw = json.loads(text)
@@ -149,7 +153,7 @@ class RunConfig(Section):
             raise UserError(f"{where} is no JSON: {error}", "name the run's YAML config") from error
         if not isinstance(raw, dict):
             raise UserError(f"{where} holds no mapping", "name the run's YAML config")
-        return cls.from_mapping(raw, where=where)
+        return cls.from_mapping(raw, where=where, overrides=overrides)
 
     def to_json(self) -> str:
         """The resolved config as canonical JSON."""

@@ -1,7 +1,7 @@
 """Asserts what the demo must show: `python tests/check_demo.py RUN_DIR`.
 
-For at least three of the five agents the 95 % interval of (full system − vanilla) at λ = 1 lies above
-zero and the full system's point is above always-abstain's.
+For at least three of the five agents the 95 % interval of (full system − vanilla) at λ = 1 lies
+above zero and the full system's point is above always-abstain's.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import sys
 from pathlib import Path
 
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
+
+from cluster.run_dir import RunDir
 
 NEEDED, AGENTS = 3, 5
 
 
 def winners(run_dir: Path, lam: float = 1.0) -> dict[str, tuple[bool, str]]:
     """Agent → (shows both claims, a line that says what was found)."""
-    table = ds.dataset(run_dir / "tables" / "intervals", format="parquet", partitioning=None).to_table()
+    table = RunDir(run_dir).read("intervals")
     table = table.filter(pc.and_(pc.equal(table["lam"], lam), pc.equal(table["system"], "full")))
     rows: dict[tuple[str, str], dict] = {
         (r["agent"], r["statistic"]): r for r in table.to_pylist() if r["stratum"] == "-"

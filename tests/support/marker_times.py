@@ -31,4 +31,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("time budget per marker")
     for marker in sorted(_seconds, key=lambda m: -_seconds[m]):
         terminalreporter.line(f"{marker:8} {_tests[marker]:5} run {_seconds[marker]:8.1f} s")
-    terminalreporter.line(f"{'total':8} {sum(_tests.values()):5} run {sum(_seconds.values()):8.1f} s")
+    terminalreporter.line(
+        f"{'total':8} {sum(_tests.values()):5} run {sum(_seconds.values()):8.1f} s"
+    )

@@ -1,0 +1,223 @@
+"""`sentinel doctor CONFIG`: what a run needs, checked before it starts; one line per check."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from jobs.config import RunConfig
+from jobs.sections import AgentConfig
+from sentinel.errors import UserError
+
+PACKAGES = ("torch", "transformers", "ray", "scikit-learn", "numpy", "pyarrow", "pydantic")
+SHM_MB = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding: `ok`, `note` (worth knowing, nothing to mend) or `FAIL`."""
+
+    state: str
+    what: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.state:4}  {self.what:22} {self.detail}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """CONFIG, and which of the slower checks to leave out."""
+    parser.add_argument("config", metavar="CONFIG")
+    parser.add_argument("settings", nargs="*", metavar="key.path=value")
+    parser.add_argument("--no-ray", action="store_true", help="do not start a Ray")
+    parser.add_argument("--limit", type=int, help="run at most so many gold queries")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Print every check; 2 when one of them failed."""
+    config = RunConfig.from_file(args.config, args.settings)
+    failed = 0
+    for check in checks(config, ray=not args.no_ray, limit=args.limit):
+        print(check, flush=True)
+        failed += check.state == "FAIL"
+    print(f"{failed} to mend" if failed else f"ready: sentinel run {args.config}")
+    return 2 if failed else 0
+
+
+def checks(config: RunConfig, *, ray: bool, limit: int | None) -> Iterator[Check]:
+    """Every check of a config, cheap ones first."""
+    yield from import_location()
+    yield _versions()
+    yield from _machine()
+    for agent in config.agents:
+        yield _guarded(f"agent {agent.name}", lambda a=agent: engine(a))  # type: ignore[misc]
+    yield from benchmarks(config, limit)
+    if ray:
+        yield _guarded("ray", lambda: _ray(config))
+
+
+def import_location() -> Iterator[Check]:
+    """`sentinel`, `cluster` and `jobs` must come from one place: the installed distribution."""
+    where = {
+        name: Path(str(import_module(name).__file__)).resolve().parent.parent
+        for name in ("sentinel", "cluster", "jobs")
+    }
+    expected = _distribution_root()
+    if expected is None:
+        expected = where["jobs"]
+        yield Check("note", "installation", f"not installed; running from {expected}")
+    strangers = {n: p for n, p in where.items() if p != expected}
+    if strangers:
+        found = ", ".join(f"{name} from {path}" for name, path in strangers.items())
+        yield Check(
+            "FAIL",
+            "imports",
+            f"{found}, but sentinel-suite is installed in {expected}; "
+            f"leave that folder (and clear PYTHONPATH), or reinstall: pip install -e .",
+        )
+    else:
+        yield Check("ok", "imports", f"sentinel, cluster and jobs from {expected}")
+
+
+def _distribution_root() -> Path | None:
+    """The folder that holds the three packages, by the records of the installation."""
+    try:
+        distribution = metadata.distribution("sentinel-suite")
+    except metadata.PackageNotFoundError:
+        return None
+    record = json.loads(distribution.read_text("direct_url.json") or "{}")
+    if record.get("dir_info", {}).get("editable"):
+        return Path(unquote(urlsplit(record["url"]).path)).resolve()
+    return Path(str(distribution.locate_file(""))).resolve()
+
+
+def _versions() -> Check:
+    found, missing = [f"Python {sys.version.split()[0]}"], []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        return Check("FAIL", "packages", f"missing: {', '.join(missing)}; run: pip install -e .")
+    return Check("ok", "packages", ", ".join(found))
+
+
+def _machine() -> Iterator[Check]:
+    from cluster.ray_runtime import available_cpus
+    from jobs.machine import slurm_commands, visible_gpus
+
+    free = shutil.disk_usage(Path.cwd()).free // 2**20
+    yield Check(
+        "ok" if free > 1000 else "FAIL", "machine", f"{available_cpus()} CPUs, {free} MB free"
+    )
+    shm = Path("/dev/shm")
+    if shm.is_dir() and shutil.disk_usage(shm).free < SHM_MB * 2**20:
+        yield Check("note", "/dev/shm", f"under {SHM_MB} MB free: Ray will use slower files")
+    gpus = visible_gpus()
+    yield Check("ok" if gpus else "note", "gpus", f"{gpus} visible" if gpus else "none visible")
+    slurm = slurm_commands()
+    present = f"present ({', '.join(slurm)})" if slurm else "not present: runs stay on this machine"
+    yield Check("ok" if slurm else "note", "slurm", present)
+
+
+def engine(agent: AgentConfig) -> Check:
+    """Weights, tokenizer and library of one agent. Raises UserError for what is missing."""
+    what = f"agent {agent.name}"
+    if agent.engine == "openai":
+        key = agent.api_key_env or "OPENAI_API_KEY"
+        if not os.environ.get(key) and agent.base_url is None:
+            raise UserError(f"no API key in ${key}", f"export {key}=… and run again")
+        return Check("ok", what, f"openai, {agent.model} at {agent.base_url or 'the default URL'}")
+    if find_spec(agent.engine) is None:
+        raise UserError(f"{agent.engine} is not installed", "pip install 'sentinel-suite[gpu]'")
+    if agent.model.startswith("nano:"):
+        from sentinel.nano import tokenizer_dir, weights_dir
+
+        folder = weights_dir(agent.model.removeprefix("nano:"))
+        if not (tokenizer_dir() / "tokenizer.json").is_file():
+            raise UserError(f"no tokenizer in {tokenizer_dir()}", "reinstall sentinel-suite")
+        return Check("ok", what, f"{agent.engine}, {_size(folder)} of weights in {folder.name}")
+    folder = Path(agent.model)
+    if folder.is_absolute():
+        check_model_folder(folder)
+        return Check("ok", what, f"{agent.engine}, {_size(folder)} in {folder}")
+    return _hub_model(what, agent)
+
+
+def check_model_folder(folder: Path) -> None:
+    """A model folder in Hugging Face form: config, weights, tokenizer. Raises UserError."""
+    lacks = [] if (folder / "config.json").is_file() else ["config.json"]
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        lacks.append("weights (*.safetensors)")
+    if not any((folder / n).is_file() for n in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+        lacks.append("tokenizer.json")
+    if lacks:
+        raise UserError(
+            f"{folder} lacks {', '.join(lacks)}", "name a complete model folder in the agent config"
+        )
+
+
+def _hub_model(what: str, agent: AgentConfig) -> Check:
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = try_to_load_from_cache(agent.model, "config.json", revision=agent.revision)
+    if isinstance(cached, str):
+        return Check("ok", what, f"{agent.engine}, {agent.model} in the local cache")
+    return Check("note", what, f"{agent.engine}, {agent.model} will be downloaded at the first use")
+
+
+def _size(folder: Path) -> str:
+    files = [p for p in folder.iterdir() if p.is_file()]
+    return f"{sum(p.stat().st_size for p in files) / 2**20:.1f} MB"
+
+
+def benchmarks(config: RunConfig, limit: int | None) -> Iterator[Check]:
+    """Tasks, pools and gold queries of every benchmark."""
+    from jobs.gold import counts, run_gold
+    from jobs.tasks import opened, task_table
+
+    for item in config.benchmarks:
+        what = f"benchmark {item.name}"
+        try:
+            with opened(item) as benchmark:
+                table = task_table(config, benchmark)
+                groups = len(set(table["group"].to_pylist()))
+                yield Check("ok", what, f"{table.num_rows} tasks in {groups} groups")
+                total = counts(run_gold(benchmark, limit))
+                state = "FAIL" if total.failed else "ok"
+                yield Check(state if total.run else "note", f"{item.name}: gold", str(total))
+        except UserError as error:
+            yield Check("FAIL", what, str(error))
+
+
+def _ray(config: RunConfig) -> Check:
+    from cluster import files
+    from cluster.pool import open_cluster
+
+    site = config.site
+    with open_cluster(
+        "local", site.cpus, 0, site.address, object_store_mb=site.object_store_mb
+    ) as cluster:
+        results = list(cluster.map("doctor", files.digest, [1, 2]))
+        bad = [str(r) for _, r in results if not isinstance(r, str)]
+        if bad:
+            raise UserError(f"a Ray task failed: {bad[0]}", "see the traceback with --on debug")
+        place = f"joined {site.address}" if site.address else "starts and runs tasks"
+        return Check("ok", "ray", f"{place}, {cluster.cpus} CPUs")
+
+
+def _guarded(what: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except UserError as error:
+        return Check("FAIL", what, str(error))

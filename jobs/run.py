@@ -1,0 +1,148 @@
+"""`sentinel run` and each stage alone: the same functions, in order, on one run directory."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.config import STAGES, RunConfig
+from sentinel.errors import UserError
+
+if TYPE_CHECKING:
+    from cluster.pool import Cluster
+    from cluster.run_dir import RunDir
+
+NEEDS_WORKERS = ("collect", "label", "heads", "bootstrap")
+"""Stages that map work over Ray; the others read tables in this process."""
+
+RESULT = {
+    "collect": "episodes",
+    "label": "labels",
+    "heads": "scores",
+    "calibrate": "decisions",
+    "bootstrap": "intervals",
+}
+"""The table by whose presence an agent's stage is complete."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """CONFIG, or --run-dir of a run that was begun; settings as `key.path=value`."""
+    parser.add_argument("config", nargs="?", metavar="CONFIG", help="a run config (YAML)")
+    parser.add_argument(
+        "settings", nargs="*", metavar="key.path=value", help="settings that override the config"
+    )
+    parser.add_argument("--run-dir", type=Path, help="run directory (default: runs/NAME)")
+    parser.add_argument("--on", choices=("local", "debug"), help="Ray here, or a plain loop")
+    parser.add_argument(
+        "--again", metavar="REASON", help="evaluate a held-out pool once more, and why"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the stage named by the command, or all."""
+    config, root = load(args)
+    stages = STAGES if args.command == "run" else (args.command,)
+    return run_stages(config, root, stages)
+
+
+def load(args: argparse.Namespace) -> tuple[RunConfig, Path]:
+    """The config of a command line, and the run directory's path.
+
+    Without CONFIG the one that the run directory recorded. Raises UserError when neither is there.
+    """
+    settings = list(args.settings)
+    path = args.config
+    if path is not None and "=" in path and not Path(path).exists():
+        settings.insert(0, path)
+        path = None
+    settings += [f"on={args.on}"] if args.on else []
+    if path is not None:
+        config = RunConfig.from_file(path, settings)
+        root = args.run_dir or Path("runs") / config.name
+    elif args.run_dir is not None:
+        config = recorded_config(args.run_dir, settings)
+        root = args.run_dir
+    else:
+        raise UserError(
+            "no config named", f"sentinel {args.command} CONFIG, or --run-dir DIR of a begun run"
+        )
+    if args.again:
+        config = config.model_copy(update={"again": args.again})
+    return config, root.expanduser().absolute()
+
+
+def recorded_config(root: Path, settings: Sequence[str] = ()) -> RunConfig:
+    """The config in a run directory. Raises UserError when there is none or it is damaged."""
+    path = root / "config.json"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{root} is no run directory ({path.name}: {getattr(error, 'strerror', error)})",
+            f"sentinel run CONFIG --run-dir '{root}'",
+        ) from error
+    return RunConfig.from_json(text, where=str(path), overrides=settings)
+
+
+def run_stages(config: RunConfig, root: Path, stages: Sequence[str]) -> int:
+    """Run stages in order; 0, or 3 when an agent's part is missing afterwards (named on stderr)."""
+    from cluster.pool import open_cluster
+    from cluster.provenance import record
+    from cluster.run_dir import RunDir
+    from jobs.machine import visible_gpus
+
+    if config.sweep:
+        raise UserError("sweeps are not run by this command", "remove `sweep:`, one run each")
+    run_dir = RunDir(root)
+    modules = [importlib.import_module(f"jobs.{stage}") for stage in stages]
+    on = config.on if any(stage in NEEDS_WORKERS for stage in stages) else "debug"
+    with run_dir.lock():
+        run_dir.prepare(config.model_dump(mode="json"))
+        record(run_dir)
+        site = config.site
+        with open_cluster(
+            on,
+            site.cpus,
+            visible_gpus() if site.gpus is None else site.gpus,
+            site.address,
+            object_store_mb=site.object_store_mb,
+        ) as cluster:
+            for stage, module in zip(stages, modules, strict=True):
+                _run_stage(stage, module.run, config, run_dir, cluster)
+    missing = [line for stage in stages for line in missing_parts(config, run_dir, stage)]
+    for line in missing:
+        print(f"sentinel: missing: {line}", file=sys.stderr)
+    if "report" in stages and run_dir.report_path.exists():
+        _say(f"report: {run_dir.report_path}")
+    return 3 if missing else 0
+
+
+def _run_stage(
+    stage: str, function: object, config: RunConfig, run_dir: RunDir, cluster: Cluster
+) -> None:
+    start = time.perf_counter()
+    _say(f"{stage}: started")
+    with run_dir.timed(stage):
+        function(config, run_dir, cluster)  # type: ignore[operator]
+    _say(f"{stage}: done in {time.perf_counter() - start:.1f} s")
+
+
+def missing_parts(config: RunConfig, run_dir: RunDir, stage: str) -> list[str]:
+    """`stage of benchmark/agent` for every agent without this stage's table; from files alone."""
+    if stage == "report":
+        return [] if run_dir.report_path.exists() else [f"report ({run_dir.report_path})"]
+    return [
+        f"{stage} of {benchmark.name}/{agent.name}"
+        for benchmark in config.benchmarks
+        for agent in config.agents
+        if not run_dir.table_path(RESULT[stage], benchmark.name, agent.name).exists()
+    ]
+
+
+def _say(text: str) -> None:
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)

@@ -1,0 +1,124 @@
+"""`sentinel status RUN_DIR`: what is done and what is missing, from files alone."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from jobs.config import STAGES, RunConfig
+from jobs.run import RESULT, recorded_config
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """RUN_DIR and the form of the output."""
+    parser.add_argument("run_dir", metavar="RUN_DIR", type=Path)
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Print the state of a run; 3 when something is missing."""
+    root = args.run_dir.expanduser().absolute()
+    state = status(root, recorded_config(root))
+    if args.json:
+        print(json.dumps(state, indent=1, allow_nan=False))
+    else:
+        print("\n".join(lines(state)))
+    return 0 if state["complete"] else 3
+
+
+def status(root: Path, config: RunConfig) -> dict[str, Any]:
+    """Per stage: agents done of all, finished items, what is missing, seconds of every try."""
+    from cluster.run_dir import RunDir
+
+    run_dir = RunDir(root)
+    seconds = _seconds(run_dir.metrics_path)
+    stages = []
+    for stage in STAGES:
+        pairs = [(b.name, a.name) for b in config.benchmarks for a in config.agents]
+        if stage == "report":
+            pairs, done = [], []
+            complete, missing = run_dir.report_path.exists(), ["report.html"]
+        else:
+            done = [p for p in pairs if run_dir.table_path(RESULT[stage], *p).exists()]
+            complete = len(done) == len(pairs)
+            missing = ["/".join(p) for p in pairs if p not in done]
+        stages.append(
+            {
+                "stage": stage,
+                "complete": complete,
+                "done": len(done),
+                "of": len(pairs),
+                "items": _items(run_dir.root, stage),
+                "missing": [] if complete else missing,
+                "seconds": seconds.get(stage),
+                "progress": None if complete else _progress(run_dir.progress_path(stage)),
+            }
+        )
+    return {
+        "run_dir": str(root),
+        "name": config.name,
+        "complete": all(s["complete"] for s in stages),
+        "stages": stages,
+        "report": str(run_dir.report_path) if run_dir.report_path.exists() else None,
+    }
+
+
+def lines(state: dict[str, Any]) -> list[str]:
+    """The state as lines for a terminal, ending in the next command."""
+    out = [f"{state['name']}  {state['run_dir']}"]
+    for s in state["stages"]:
+        agents = f"{s['done']}/{s['of']} agents" if s["of"] else ""
+        items = f"{s['items']} items" if s["items"] else ""
+        spent = f"{s['seconds']:.1f} s" if s["seconds"] is not None else ""
+        mark = "done   " if s["complete"] else "missing"
+        out.append(f"  {s['stage']:10} {mark} {agents:14} {items:12} {spent}".rstrip())
+        if not s["complete"] and s["done"]:
+            out.append(f"             missing: {', '.join(s['missing'])}")
+        if s["progress"]:
+            out.append(f"             last seen: {s['progress']}")
+    if state["report"]:
+        out.append(f"report: {state['report']}")
+    if not state["complete"]:
+        out.append(f"go on with: sentinel run --run-dir '{state['run_dir']}'")
+    return out
+
+
+def _items(root: Path, stage: str) -> int:
+    """Finished items: markers, and complete lines of the journals of collection."""
+    folder = root / "parts" / stage
+    markers = sum(1 for _ in folder.rglob("*.done.json"))
+    return markers + sum(_whole_lines(path) for path in folder.rglob("*.jsonl"))
+
+
+def _whole_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+def _seconds(path: Path) -> dict[str, float]:
+    """Wall seconds of each stage over all tries; a torn line is passed over."""
+    total: dict[str, float] = {}
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return total
+    for line in raw.split(b"\n"):
+        try:
+            row = json.loads(line)
+            if row.get("event") == "seconds":
+                total[row["stage"]] = total.get(row["stage"], 0.0) + float(row["seconds"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return total
+
+
+def _progress(path: Path) -> str | None:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    return ", ".join(f"{k} {v}" for k, v in sorted(value.items()) if not isinstance(v, dict | list))
