@@ -39,9 +39,7 @@ class Verdict:
     error: str | None = None
 
 
-def judge(
-    label: str, episode: Any, answerable: bool | None, gold: Gold | None
-) -> Verdict:
+def judge(label: str, episode: Any, answerable: bool | None, gold: Gold | None) -> Verdict:
     """The verdict of one label on one episode (a row of `episodes` or an `Episode`).
 
     Raises ValueError for an unknown label.

@@ -62,7 +62,9 @@ class Schema:
             finally:
                 connection.close()
         except sqlite3.Error as error:
-            raise UserError(f"cannot read the schema of {database}: {error}", "check the path") from error
+            raise UserError(
+                f"cannot read the schema of {database}: {error}", "check the path"
+            ) from error
 
     @classmethod
     def _read(cls, connection: sqlite3.Connection) -> Schema:
@@ -76,7 +78,9 @@ class Schema:
         columns: dict[str, tuple[str, ...]] = {}
         keys: dict[str, list[str]] = {}
         for name in names:
-            rows = connection.execute("SELECT name, pk FROM pragma_table_xinfo(?)", (name,)).fetchall()
+            rows = connection.execute(
+                "SELECT name, pk FROM pragma_table_xinfo(?)", (name,)
+            ).fetchall()
             columns[name.lower()] = tuple(c.lower() for c, _ in rows)
             keys[name.lower()] = [c.lower() for c, pk in sorted(rows, key=lambda r: r[1]) if pk]
         pairs = set()
@@ -201,7 +205,8 @@ class _Resolver:
         if clause is None:
             return ctes
         ctes = dict(ctes)
-        for cte in clause.expressions:  # known to each other before they are read: RECURSIVE is optional
+        # known to each other before they are read: RECURSIVE is optional in SQLite
+        for cte in clause.expressions:
             names = [c.name.lower() for c in cte.args["alias"].columns]
             ctes[cte.alias.lower()] = _Source(cte.alias.lower(), dict.fromkeys(names), not names)
         for cte in clause.expressions:
@@ -209,9 +214,7 @@ class _Resolver:
             ctes[name] = _renamed(name, output, cte.args["alias"])
         return ctes
 
-    def _select(
-        self, node: exp.Select, outer: _Scope | None, ctes: dict[str, _Source]
-    ) -> _Source:
+    def _select(self, node: exp.Select, outer: _Scope | None, ctes: dict[str, _Source]) -> _Source:
         scope = _Scope([], outer, ctes)
         start = node.args.get("from_")
         conditions = self._add(start.this, scope) if start is not None else []

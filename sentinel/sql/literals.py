@@ -24,7 +24,7 @@ _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """One literal: its text, its absolute value if it reads as a number, and whether it is exempt."""
+    """One literal: its text, its absolute value if it is a number, whether it is exempt."""
 
     text: str
     number: Decimal | None

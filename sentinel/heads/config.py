@@ -1,0 +1,58 @@
+"""Settings of a text head, and why a fit can stop. Plain data: no torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+ANSWERABILITY = "answerability"
+CORRECTNESS = "correctness"
+HEADS = (ANSWERABILITY, CORRECTNESS)
+"""One logit each; positive = *un*answerable for the first, correct for the second."""
+
+
+class HeadFailure(Exception):
+    """One fit cannot go on (one class, no rows, a non-finite loss); the others do."""
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """How a head is built, trained and read.
+
+    `encoder` is `nano` (a ModernBERT of `width` × `layers`, from scratch), a folder, or a hub id;
+    `kind` is `encoder` or `tfidf` (TF–IDF with a logistic regression, the cheap baseline). Windows
+    are in tokens, special tokens included; longer prefixes lose their *beginning*. `prefixes`
+    snapshots per episode and epoch are drawn uniformly (None: all of them), so that each keeps equal
+    weight.
+    """
+
+    kind: Literal["encoder", "tfidf"] = "encoder"
+    encoder: str = "nano"
+    width: int = 64
+    layers: int = 2
+    pooling: Literal["mean", "cls"] = "mean"
+    epochs: int = 8
+    batch_size: int = 32
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.01
+    warmup: float = 0.1
+    clip: float = 1.0
+    dropout: float = 0.1
+    class_weights: Literal["balanced", "none"] = "balanced"
+    prefixes: int | None = None
+    stop_on: Literal["auroc", "loss"] = "auroc"
+    patience: int = 3
+    validation: float = 0.1
+    max_train_tokens: int = 2048
+    max_score_tokens: int = 4096
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> HeadConfig:
+        """From a wider mapping, such as the `heads` section of a run: unknown keys are left out."""
+        known = {f.name for f in fields(cls)}
+        return cls(**{k: v for k, v in settings.items() if k in known})
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        return asdict(self)

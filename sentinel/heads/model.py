@@ -1,0 +1,152 @@
+"""The classifier: any Hugging Face encoder, one pooled vector, one logit per target.
+
+A torch room: imported inside functions only.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from sentinel.errors import UserError
+from sentinel.heads.config import HeadConfig
+from sentinel.heads.tokens import Specials, open_tokenizer, with_specials
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+FORMAT = 1
+
+
+class HeadModel(nn.Module):
+    """Encoder, pooling over the real tokens, dropout, linear layer to `outputs` logits."""
+
+    def __init__(self, encoder: nn.Module, width: int, pooling: str, outputs: int, dropout: float):
+        super().__init__()
+        self.encoder = encoder
+        self.pooling = pooling
+        self.dropout = nn.Dropout(dropout)
+        self.norm = nn.LayerNorm(width)
+        self.out = nn.Linear(width, outputs)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """(b, L) ids and bool mask → (b, outputs) logits."""
+        hidden = self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+        if self.pooling == "cls":
+            pooled = hidden[:, 0]
+        else:
+            weight = mask.unsqueeze(-1).to(hidden.dtype)
+            pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1.0)
+        return self.out(self.dropout(self.norm(pooled)))
+
+
+def head_tokenizer(config: HeadConfig) -> tuple[Tokenizer, Specials]:
+    """The tokenizer of a head's encoder: the nano one, a folder's, or a hub id's."""
+    if config.encoder == "nano":
+        from sentinel.nano import tokenizer_dir
+
+        return open_tokenizer(tokenizer_dir())
+    if Path(config.encoder).is_dir():
+        return open_tokenizer(Path(config.encoder))
+    from transformers import AutoTokenizer
+
+    try:
+        loaded = AutoTokenizer.from_pretrained(config.encoder, use_fast=True)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"no tokenizer for encoder {config.encoder!r}: {error}", "check the name"
+        ) from error
+    return with_specials(loaded.backend_tokenizer, config.encoder)
+
+
+def nano_config(config: HeadConfig, vocabulary: int, specials: Specials) -> Any:
+    """ModernBERT's architecture, `width` × `layers`, two heads of the width, full attention."""
+    from transformers import ModernBertConfig
+
+    heads = max(1, config.width // 32)
+    before = specials.before[0] if specials.before else specials.pad
+    after = specials.after[-1] if specials.after else specials.pad
+    return ModernBertConfig(
+        vocab_size=vocabulary,
+        hidden_size=config.width,
+        intermediate_size=2 * config.width,
+        num_hidden_layers=config.layers,
+        num_attention_heads=heads,
+        max_position_embeddings=max(config.max_train_tokens, config.max_score_tokens),
+        # windows here are hardly longer than ModernBERT's local attention
+        layer_types=["full_attention"] * config.layers,
+        initializer_range=0.05,
+        pad_token_id=specials.pad,
+        bos_token_id=before,
+        cls_token_id=before,
+        eos_token_id=after,
+        sep_token_id=after,
+    )
+
+
+def build_model(
+    config: HeadConfig, vocabulary: int, specials: Specials, outputs: int = 1
+) -> HeadModel:
+    """A fresh head. Raises UserError when the encoder reads less than the configured windows."""
+    from transformers import AutoModel
+
+    if config.encoder == "nano":
+        encoder = AutoModel.from_config(
+            nano_config(config, vocabulary, specials), attn_implementation="sdpa"
+        )
+    else:
+        try:
+            encoder = AutoModel.from_pretrained(config.encoder, dtype=torch.float32)
+        except (OSError, ValueError) as error:
+            raise UserError(f"no encoder {config.encoder!r}: {error}", "check the name") from error
+    return _wrap(encoder, config, outputs)
+
+
+def _wrap(encoder: nn.Module, config: HeadConfig, outputs: int) -> HeadModel:
+    shape: Any = encoder.config
+    window = getattr(shape, "max_position_embeddings", None)
+    wanted = max(config.max_train_tokens, config.max_score_tokens)
+    if window is not None and window < wanted:
+        raise UserError(
+            f"encoder {config.encoder!r} reads {window} tokens, {wanted} are configured",
+            f"set heads.max_train_tokens and heads.max_score_tokens to at most {window}",
+        )
+    return HeadModel(encoder, shape.hidden_size, config.pooling, outputs, config.dropout)
+
+
+def save_head(folder: Path, model: HeadModel, config: HeadConfig, meta: dict[str, Any]) -> None:
+    """`model.safetensors` and `head.json` (settings, encoder config, outputs, provenance)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}
+    save_file(state, folder / "model.safetensors")
+    shape: Any = model.encoder.config
+    content = {
+        "format": FORMAT,
+        "config": config.to_dict(),
+        "encoder": json.loads(shape.to_json_string(use_diff=False)),
+        "outputs": model.out.out_features,
+        "meta": meta,
+    }
+    text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False)
+    (folder / "head.json").write_text(text + "\n", encoding="utf-8")
+
+
+def load_head(folder: Path) -> tuple[HeadModel, HeadConfig, dict[str, Any]]:
+    """Inverse of `save_head`. Raises UserError for files that are missing or damaged."""
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        content = json.loads((folder / "head.json").read_text(encoding="utf-8"))
+        config = HeadConfig(**content["config"])
+        shape = AutoConfig.for_model(**content["encoder"])
+        encoder = AutoModel.from_config(shape, attn_implementation="sdpa")
+        model = _wrap(encoder, config, content["outputs"])
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError) as error:
+        raise UserError(f"head {folder} cannot be read: {error}", "run: sentinel heads") from error
+    return model.eval(), config, content["meta"]
