@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import re
 import secrets
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from sentinel.errors import UserError
@@ -34,7 +35,6 @@ class RaySession:
     """Ours to remove; None when the cluster was joined."""
     dashboard_url: str | None
     users: int = 1
-    restore: dict[str, str | None] = field(default_factory=dict)
 
 
 _session: RaySession | None = None
@@ -57,6 +57,8 @@ def start_ray(
     Raises UserError when Ray cannot start or `address` does not answer.
     """
     global _session
+    if address is None:
+        _environment()  # before the import: Ray reads its settings then
     import ray
 
     if ray.is_initialized():
@@ -68,7 +70,8 @@ def start_ray(
         _session.users += 1
         return _session
     temp_dir = None if address else _temp_dir(temp_root)
-    restore = _environment(own=address is None)
+    if address is None:
+        _require_token()
     try:
         if address is not None:
             context = ray.init(address=address, log_to_driver=False, logging_level="error")
@@ -83,11 +86,9 @@ def start_ray(
                 log_to_driver=False,
                 logging_level="error",
                 _temp_dir=str(temp_dir),
-                _node_ip_address="127.0.0.1",
             )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
         ray.shutdown()
-        _put_back(restore)
         if temp_dir is not None:
             shutil.rmtree(temp_dir, ignore_errors=True)
         cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -104,7 +105,6 @@ def start_ray(
         address=context.address_info["gcs_address"],
         temp_dir=temp_dir,
         dashboard_url=f"http://{url}" if url else None,
-        restore=restore,
     )
     return _session
 
@@ -119,7 +119,6 @@ def stop_ray(session: RaySession) -> None:
         return
     ray.shutdown()
     _session = None
-    _put_back(session.restore)
     if session.temp_dir is not None:
         shutil.rmtree(session.temp_dir, ignore_errors=True)
 
@@ -160,26 +159,23 @@ def _temp_dir(root: Path | None) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}_", dir=root))
 
 
-def _environment(own: bool) -> dict[str, str | None]:
-    """Set what Ray reads at its start; returns what was there before."""
-    values = {
+def _environment() -> None:
+    """What Ray reads at its import and start; stays set, its threads read it until the end."""
+    os.environ |= {
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         # Ray retries a task killed for memory for ever by default.
         "RAY_task_oom_retries": "1",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_AUTH_MODE": "token",
     }
-    if own:
-        # A token of this run only: without one, Ray would leave one in the home directory.
-        values |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    return before
+    # A token of this process: without one, Ray would leave one in the home directory.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 
-def _put_back(before: dict[str, str | None]) -> None:
-    for name, value in before.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+def _require_token() -> None:
+    """Token authentication even where someone imported Ray before its mode was set."""
+    raylet = importlib.import_module("ray._raylet")  # compiled, without type information
+    if raylet.get_authentication_mode() != raylet.AuthenticationMode.TOKEN:
+        raylet.Config.initialize("")  # reads the environment again
+        raylet.AuthenticationTokenLoader.instance().reset_cache()

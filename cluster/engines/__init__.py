@@ -1,0 +1,85 @@
+"""Engines by kind. Importing this loads none of them; no engine imports Ray."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cluster import files
+from sentinel.engine import Engine
+from sentinel.errors import UserError
+
+KINDS = {"transformers": "cluster.engines.transformers:make"}
+"""Kind → `module:function` that takes the agent's config and returns an Engine."""
+UNHASHED = frozenset({"name", "device", "tensor_parallel", "api_key_env"})
+"""Settings of an agent that say where it runs, never what it answers."""
+
+
+def make_engine(agent: Mapping[str, Any]) -> Engine:
+    """The engine of an agent's config.
+
+    Besides the kinds above, `engine: custom` with `factory: "module:function"` takes any importable
+    factory. Raises UserError for a kind that is not available.
+    """
+    kind = str(agent.get("engine"))
+    target = str(agent.get("factory", "")) if kind == "custom" else KINDS.get(kind)
+    if not target or ":" not in target:
+        raise UserError(
+            f"agent {agent.get('name')}: engine {kind} is not available in this version",
+            f"use one of: {', '.join(sorted(KINDS))}",
+        )
+    module, _, name = target.partition(":")
+    engine: Engine = getattr(importlib.import_module(module), name)(agent)
+    return engine
+
+
+def agent_hash(agent: Mapping[str, Any]) -> str:
+    """Hash of what an agent's answers depend on: its config and the weights it names.
+
+    A local folder (or `nano:NAME`) is hashed file by file, a hub id by its name and revision.
+    Raises UserError when a nano agent has no weights.
+    """
+    config = {k: v for k, v in agent.items() if k not in UNHASHED}
+    folder = weights_folder(str(agent.get("model", "")))
+    if folder is not None:
+        config["model"] = "folder"
+        config["weights"] = _folder_hash(folder)
+    return files.digest(config)
+
+
+def weights_folder(model: str) -> Path | None:
+    """Folder of `nano:NAME` or of a local path; None for a hub id.
+
+    Raises UserError for a folder without weights.
+    """
+    if model.startswith("nano:"):
+        from sentinel.nano import weights_dir
+
+        folder = Path(weights_dir(model.removeprefix("nano:")))
+    elif model.startswith((".", "/", "~")) or Path(model).is_dir():
+        folder = Path(model).expanduser().absolute()
+    else:
+        return None
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        raise UserError(
+            f"agent folder {folder} holds no weights (model.safetensors)",
+            "name another model, or train one: sentinel train-nano BENCHMARK_CONFIG",
+        )
+    return folder
+
+
+def _folder_hash(folder: Path) -> str:
+    state = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and _matters(p)):
+        state.update(f"{path.relative_to(folder)}\0{files.file_hash(path)}\0".encode())
+    return state.hexdigest()
+
+
+def _matters(path: Path) -> bool:
+    # Recipes, read-me files and hidden files describe a model; they do not change its answers.
+    return path.suffix in (".safetensors", ".bin", ".json", ".txt", ".model", ".jinja") and not (
+        path.name.startswith(".") or path.name.upper().startswith(("RECIPE", "README"))
+    )
