@@ -1,0 +1,96 @@
+"""From a `prefix_scores` table to the JSON that `sentinel decide` prints and a run writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sentinel import tables
+from sentinel.decide.config import DecideConfig
+from sentinel.decide.evaluate import Evaluation, evaluate
+from sentinel.decide.fit import fit
+from sentinel.decide.policy import Policy
+from sentinel.decide.table import agents_of, from_table
+from sentinel.errors import UserError
+
+NULLS = ["", "null", "NULL", "None", "nan", "NaN", "NA"]
+
+
+def decide(
+    table: pa.Table, config: DecideConfig | None = None
+) -> Iterator[tuple[Policy, Evaluation]]:
+    """Fit and evaluate each agent of a table alone, in order of their names.
+
+    Raises UserError for a faulty table, or an agent without calibration episodes.
+    """
+    config = config or DecideConfig()
+    by_agent = "agent" in table.column_names
+    columns = []
+    for agent in agents_of(table):
+        part = table.filter(pc.equal(table.column("agent"), agent)) if by_agent else table
+        found = from_table(part)
+        if not (found.pool == "calibration").any():
+            raise UserError(
+                f"agent {agent} has no calibration episodes, so nothing can be fitted",
+                "give rows with pool = calibration",
+            )
+        columns.append(found)
+    if not columns:
+        raise UserError("the table has no rows", "give rows with pool = calibration and heldout")
+    for found in columns:
+        policy = fit(found, config)
+        yield policy, evaluate(policy, found, config)
+
+
+def document(results: Mapping[str, tuple[Policy, Evaluation]] | Any) -> dict[str, Any]:
+    """The printed object: per agent its frozen policy, the policy's hash, and the evaluation."""
+    return {
+        "version": 1,
+        "agents": {
+            policy.agent: {
+                "policy": policy.to_dict(),
+                "policy_hash": policy.hash(),
+                "evaluation": evaluation.summary,
+            }
+            for policy, evaluation in results
+        },
+    }
+
+
+def dumps(value: Any) -> str:
+    """Readable JSON in one fixed form, so that equal results are equal bytes."""
+    return json.dumps(value, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=True) + "\n"
+
+
+def read(path: Path) -> pa.Table:
+    """A `prefix_scores` table from Parquet or CSV (text columns stay text, leading zeros included).
+
+    Raises UserError for a file that is missing, of another kind, or cannot be read.
+    """
+    import pyarrow.csv as csv
+    import pyarrow.parquet as pq
+
+    kind = path.suffix.lower()
+    if kind not in (".parquet", ".pq", ".csv"):
+        raise UserError(f"{path} is neither .parquet nor .csv", "convert the table to one of them")
+    try:
+        with path.open("rb") as file:
+            if kind != ".csv":
+                return pq.read_table(file)
+            types = {name: column.type for name, column in tables.PREFIX_SCORES.columns.items()}
+            options = csv.ConvertOptions(
+                column_types=types,
+                null_values=NULLS,
+                true_values=["true", "True", "TRUE", "1"],
+                false_values=["false", "False", "FALSE", "0"],
+            )
+            return csv.read_csv(file, convert_options=options)
+    except FileNotFoundError as error:
+        raise UserError(f"no file {path}", "name a prefix_scores table (Parquet or CSV)") from error
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path} cannot be read: {error}", "write the table again") from error

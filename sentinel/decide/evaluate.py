@@ -1,0 +1,199 @@
+"""Evaluating a frozen policy on the held-out pool: every number of the paper's tables at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sentinel import tables
+from sentinel.bootstrap import Interval, ratio_interval
+from sentinel.decide import curves, ladder
+from sentinel.decide.config import DecideConfig
+from sentinel.decide.ladder import Clusters
+from sentinel.decide.play import EXIT_NAMES, Decisions, apply, systems_of
+from sentinel.decide.policy import Policy
+from sentinel.decide.table import Prefixes, from_table
+
+NO_LAMBDA = -1.0
+VERSION = 1
+Key = tuple[str, str, str | None, str]  # statistic, system, λ, stratum
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """`summary` is JSON-able (see `evaluate`); `decisions` per (system, λ); `intervals` by key."""
+
+    summary: dict[str, Any]
+    pool: Prefixes
+    decisions: list[Decisions]
+    intervals: dict[Key, Interval]
+
+    def decision_table(self, benchmark: str) -> pa.Table:
+        """Rows of the `decisions` table."""
+        rows = []
+        for d in self.decisions:
+            reward = d.reward
+            for i in range(len(self.pool)):
+                rows.append(
+                    {
+                        "benchmark": benchmark,
+                        "agent": self.pool.agent,
+                        "episode_id": self.pool.episode[i],
+                        "group": self.pool.group[i],
+                        "system": d.system,
+                        "lam": float(d.lam),
+                        "exit_time": int(d.exit_time[i]),
+                        "exit_by": EXIT_NAMES[d.exit_by[i]],
+                        "delivered": bool(d.delivered[i]),
+                        "reward": float(reward[i]),
+                        "p": None if np.isnan(d.p[i]) else float(d.p[i]),
+                    }
+                )
+        return tables.DECISIONS.sort(tables.DECISIONS.from_rows(rows))
+
+    def interval_table(self, benchmark: str) -> pa.Table:
+        """Rows of the `intervals` table."""
+        rows = [
+            {
+                "benchmark": benchmark,
+                "agent": self.pool.agent,
+                "statistic": statistic,
+                "system": system,
+                "lam": NO_LAMBDA if lam is None else float(lam),
+                "stratum": stratum,
+                **interval.to_dict(),
+            }
+            for (statistic, system, lam, stratum), interval in self.intervals.items()
+        ]
+        return tables.INTERVALS.sort(tables.INTERVALS.from_rows(rows))
+
+
+def evaluate(
+    policy: Policy,
+    data: pa.Table | Prefixes,
+    config: DecideConfig | None = None,
+    pool_name: str = "heldout",
+) -> Evaluation:
+    """Everything that is read on the held-out pool, once, with all thresholds frozen.
+
+    Parameters
+    ----------
+    policy : from `fit`. Stops are played at the λ it was fitted for.
+    data : `prefix_scores` of one agent, or its columns.
+    config : shares, resamples and seed of the intervals, seconds per step.
+
+    The summary holds: `episodes`, `unlabelled`, `groups`, `always_abstain`; `ladder` (a row per system and
+    λ with score, coverage, accuracy, exits, savings, intervals, †); `gate` (its rate on answerable
+    questions); `reweighted` and `gate_share`; `auroc`; `withhold`; `reliability`; `risk_coverage`;
+    `calibration` (confidence bins and selection AUROCs of that pool). Undefined is None.
+    """
+    config = config or DecideConfig()
+    columns = data if isinstance(data, Prefixes) else from_table(data)
+    whole = columns.in_pool(pool_name, labelled=False)
+    pool = whole.take(whole.labelled)
+    clusters = Clusters.of(pool, config.resamples, config.seed)
+    intervals: dict[Key, Interval] = {}
+    played: list[Decisions] = []
+    rungs: list[dict[str, Any]] = []
+    shifted: list[dict[str, Any]] = []
+    gate_share: list[dict[str, Any]] = []
+    for lam in policy.stops:
+        systems = {s: apply(policy, pool, lam, s) for s in systems_of(policy)}
+        played += systems.values()
+        for name, decisions in systems.items():
+            row, found = ladder.rung(
+                policy, pool, clusters, decisions, systems["vanilla"], config.seconds_per_step
+            )
+            rungs.append(row)
+            intervals |= {(stat, name, lam, "-"): interval for stat, interval in found.items()}
+        for share in config.shares:
+            for name, interval in ladder.reweighted(pool, clusters, systems, share).items():
+                key = ("gate_share", "-") if name == "gate_share" else ("rs_minus_abstain", name)
+                intervals[(*key, lam, f"pi={share}")] = interval
+                line = {"lam": lam, "share": share, **interval.to_dict()}
+                if name == "gate_share":
+                    gate_share.append(line)
+                    continue
+                point = interval.point
+                rs = None if point is None else point + float(share)
+                shifted.append(
+                    {"system": name, "rs": rs, "always_abstain": float(share), **line}
+                    | {"dagger": interval.dagger}
+                )
+        values = {s: ladder.natural(clusters, d) for s, d in systems.items()}
+        interval = ladder.share_of_gain(values, clusters, len(pool))
+        intervals[("gate_share", "-", lam, "-")] = interval
+        gate_share.append({"lam": lam, "share": None, **interval.to_dict()})
+
+    auroc = curves.auroc_rows(policy, pool, clusters)
+    for row in auroc:
+        key = (f"auroc_{row['target']}", row["score"], None, f"t={row['t']}")
+        intervals[key] = _interval(row)
+    withheld = curves.withhold(policy, pool, clusters)
+    intervals[("auroc_withhold", "deployed", None, "-")] = _interval(withheld)
+    gate = _gate(policy, pool, clusters)
+    intervals[("gate_rate_answerable", "gate", None, "-")] = _interval(gate)
+    summary = {
+        "version": VERSION,
+        "agent": policy.agent,
+        "pool": pool_name,
+        "episodes": len(pool),
+        "unlabelled": len(whole) - len(pool),
+        "groups": len(clusters.names),
+        "unanswerable": int((~pool.answerable).sum()),
+        "always_abstain": int((~pool.answerable).sum()) / len(pool) if len(pool) else None,
+        "resamples": config.resamples,
+        "seed": config.seed,
+        "ladder": rungs,
+        "gate": gate,
+        "reweighted": shifted,
+        "gate_share": gate_share,
+        "auroc": auroc,
+        "withhold": withheld,
+        "reliability": curves.reliabilities(policy, pool),
+        "risk_coverage": curves.risk_coverage(policy, pool),
+        "calibration": curves.calibration_pool(policy, columns.in_pool("calibration")),
+    }
+    return Evaluation(summary, pool, played, intervals)
+
+
+def rescore(policy: Policy, data: Prefixes, config: DecideConfig) -> list[dict[str, Any]]:
+    """The ladder with other labels in `data.good`/`labelled`, decisions unchanged (strict scoring)."""
+    pool = data.in_pool("heldout")
+    clusters = Clusters.of(pool, config.resamples, config.seed)
+    return list(_rungs(policy, pool, clusters, config))
+
+
+def _rungs(
+    policy: Policy, pool: Prefixes, clusters: Clusters, config: DecideConfig
+) -> Iterator[dict[str, Any]]:
+    for lam in policy.stops:
+        vanilla = apply(policy, pool, lam, "vanilla")
+        for name in systems_of(policy):
+            played = apply(policy, pool, lam, name)
+            yield ladder.rung(policy, pool, clusters, played, vanilla, config.seconds_per_step)[0]
+
+
+def _gate(policy: Policy, pool: Prefixes, clusters: Clusters) -> dict[str, Any]:
+    """Share of answerable held-out questions that the gate exits, with its cluster interval."""
+    fired = pool.first(policy.gate.fires(pool.p_answerable)) <= pool.T
+    wrongly = fired & pool.answerable
+    interval = ratio_interval(
+        clusters.sums(wrongly),
+        clusters.sums(pool.answerable),
+        clusters.weights,
+        n=int(pool.answerable.sum()),
+    )
+    return {
+        **interval.to_dict(),
+        "exits_answerable": int(wrongly.sum()),
+        "exits_unanswerable": int((fired & ~pool.answerable).sum()),
+    }
+
+
+def _interval(row: dict[str, Any]) -> Interval:
+    return Interval(**{name: row[name] for name in Interval.__dataclass_fields__})

@@ -1,0 +1,46 @@
+"""Numbers that must be exact: stakes λ, the gate's budget, the selection margin."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from sentinel.errors import UserError
+
+
+def decimal_text(value: str | int | float | Decimal | Fraction, name: str = "λ") -> str:
+    """The shortest plain decimal of a number as its writer meant it: 0.1 is one tenth.
+
+    Raises UserError for what is no finite number ≥ 0.
+
+    >>> decimal_text(4.0), decimal_text("0.50"), decimal_text(10)
+    ('4', '0.5', '10')
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = Decimal(value if isinstance(value, str) else str(value))
+        valid = number.is_finite() and number >= 0
+    except (InvalidOperation, TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise UserError(f"{name} = {value!r} is no finite decimal number ≥ 0", f"give {name} as in 0.5")
+    text = format(number.normalize(), "f")
+    return "0" if number == 0 else text
+
+
+def fraction(text: str) -> Fraction:
+    """The exact value of a decimal text."""
+    return Fraction(text)
+
+
+def chow_threshold(lam: str) -> float:
+    """τ = λ/(1+λ), correctly rounded to float64.
+
+    An isotonic value k/n is correctly rounded too, so that k/n = τ stays an equality in float64.
+
+    >>> chow_threshold("4") == 4 / 5
+    True
+    """
+    exact = Fraction(lam)
+    return float(exact / (1 + exact))
