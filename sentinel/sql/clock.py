@@ -14,6 +14,18 @@ from sentinel.sql.lexer import Token, tokens
 _FORM = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _TIME_FUNCTIONS = frozenset({"date", "time", "datetime", "julianday", "unixepoch"})
 _KEYWORDS = frozenset({"current_time", "current_date", "current_timestamp"})
+_TIME_WORD = re.compile(
+    r"date|time|julianday|unixepoch|strftime",
+    re.IGNORECASE,
+)
+_NOWS = frozenset({"now", "subsec", "subsecond"})
+# Words before a parenthesis that cannot make a text which none of their arguments is.
+_INERT = frozenset(
+    "date time datetime julianday unixepoch strftime count sum total avg min max abs round length "
+    "coalesce ifnull nullif iif cast dense_rank rank row_number in exists not and or on when then "
+    "else case by over as from join select distinct where having limit between values is like "
+    "using union all except intersect".split()  # noqa: SIM905 - a list of words reads better
+)
 VITAL_RANGES = {
     "temperature": (35.5, 38.1),
     "sao2": (95.0, 100.0),
@@ -23,7 +35,7 @@ VITAL_RANGES = {
     "diastolic_bp": (60.0, 90.0),
     "mean_bp": (60.0, 110.0),
 }
-"""EHRSQL's normal ranges, by the name that its placeholders `<name>_lower` and `<name>_upper` use."""
+"""EHRSQL's normal ranges; the placeholders are `<name>_lower` and `<name>_upper`."""
 
 _VITALS = {
     f"{name}_{side}": repr(value)
@@ -86,60 +98,105 @@ def _qualified(before: Token | None) -> bool:
 def bind(sql: str, clock: str) -> str:
     """The text with every literal spelling of now replaced by the clock.
 
-    Handles `current_time`, `current_timestamp` (the full time), `current_date`, a literal `'now'` and
-    missing arguments in functions of time, and `%y` and `%j` in a literal `strftime` format (the data
-    set lower-cased `%Y` and `%J`). Other literals, names and comments stay as they are; so does `now`
-    that the text only computes or reads from a cell, which the sandbox handles when it runs.
+    Handles `current_time`, `current_timestamp` (the full time), `current_date`, a literal `'now'`
+    and missing arguments in functions of time, and `%y` and `%j` in a literal `strftime` format
+    (the data set lower-cased `%Y` and `%J`). Other literals, names and comments stay as they are;
+    so does `now` that the text computes or reads from a cell, which the sandbox sees as it runs.
 
     >>> bind("select date('now'), 'now', current_time", "2105-12-31 23:59:00")
     "select date('2105-12-31 23:59:00'), 'now', '2105-12-31 23:59:00'"
     """
-    check_clock(clock)
-    found = list(tokens(sql))
-    texts = [token.text for token in found]
-    code = [i for i, token in enumerate(found) if not token.ignored]
-    for place, i in enumerate(code):
-        word = texts[i].lower() if found[i].kind == "word" else ""
-        after = [found[j] for j in code[place + 1 : place + 4]]
-        called = bool(after) and after[0].text == "("
-        earlier = found[code[place - 1]] if place else None
-        if word in _KEYWORDS and not called and not _qualified(earlier):
-            texts[i] = f"'{clock[:10] if word == 'current_date' else clock}'"
-        elif called and word in _TIME_FUNCTIONS:
-            _bind_time(found, texts, code, place + 2, clock)
-        elif called and word == "strftime":
-            _bind_format(found, texts, code, place + 2, clock)
-    return "".join(texts)
+    return _Binding(sql, check_clock(clock)).text(keywords=True)
 
 
-def _bind_time(found: list[Token], texts: list[str], code: list[int], at: int, clock: str) -> None:
-    """Bind the first argument of a function of time, whose first token is `code[at]`."""
-    if at >= len(code):
-        return
-    i = code[at]
-    if found[i].text == ")":
-        texts[i] = f"'{clock}')"
-    elif found[i].text.lower() in ("'now'", '"now"') and _ends_argument(found, code, at + 1):
-        texts[i] = f"'{clock}'"
+def plain(sql: str, clock: str) -> str | None:
+    """The bound text if SQLite's own functions of time are certain to agree with the clock on it.
+
+    None where the text might still meet a now when it runs: one that it computes, one in a literal
+    outside a function of time, a format that is no literal. Then the functions themselves must be
+    replaced, which costs a call into Python for every row. Keywords stay: replacing their functions
+    is free. Certain only for a database without a cell that reads `now`.
+    """
+    if _TIME_WORD.search(sql) is None:
+        return sql
+    binding = _Binding(sql, clock)
+    bound = binding.text(keywords=False)
+    return bound if _Binding(bound, clock).certain() else None
 
 
-def _bind_format(
-    found: list[Token], texts: list[str], code: list[int], at: int, clock: str
-) -> None:
-    """Bind the format of `strftime` and the time that follows it."""
-    if at >= len(code) or found[code[at]].kind not in ("string", "quoted"):
-        return
-    i = code[at]
-    pieces = found[i].text.split("%%")
-    texts[i] = "%%".join(p.replace("%y", "%Y").replace("%j", "%J") for p in pieces)
-    if at + 1 >= len(code):
-        return
-    following = found[code[at + 1]].text
-    if following == ")":
-        texts[i] += f", '{clock}'"
-    elif following == ",":
-        _bind_time(found, texts, code, at + 2, clock)
+class _Binding:
+    """One text, its tokens, and those of them that are code."""
 
+    def __init__(self, sql: str, clock: str) -> None:
+        self._clock = clock
+        self._code: list[Token] = []
+        self._texts: list[str] = []
+        self._index: list[int] = []
+        for i, token in enumerate(tokens(sql)):
+            self._texts.append(token.text)
+            if not token.ignored:
+                self._code.append(token)
+                self._index.append(i)
 
-def _ends_argument(found: list[Token], code: list[int], at: int) -> bool:
-    return at >= len(code) or found[code[at]].text in (",", ")")
+    def text(self, *, keywords: bool) -> str:
+        """The text, bound; with or without the keywords such as `current_time`."""
+        for i, token in enumerate(self._code):
+            word = token.text.lower() if token.kind == "word" else ""
+            if self._at(i + 1) == "(":
+                if word in _TIME_FUNCTIONS:
+                    self._bind_time(i + 2)
+                elif word == "strftime":
+                    self._bind_format(i + 2)
+            elif (
+                keywords and word in _KEYWORDS and not _qualified(self._code[i - 1] if i else None)
+            ):
+                self._put(i, f"'{self._clock[:10] if word == 'current_date' else self._clock}'")
+        return "".join(self._texts)
+
+    def _at(self, i: int) -> str:
+        return self._code[i].text if i < len(self._code) else ""
+
+    def _put(self, i: int, text: str) -> None:
+        self._texts[self._index[i]] = text
+
+    def _bind_time(self, i: int) -> None:
+        """Bind the first argument of a function of time; it starts at code token `i`."""
+        if self._at(i) == ")":
+            self._put(i, f"'{self._clock}')")
+        elif self._at(i).lower() in ("'now'", '"now"') and self._at(i + 1) in (",", ")"):
+            self._put(i, f"'{self._clock}'")
+
+    def _bind_format(self, i: int) -> None:
+        """Bind the format of `strftime`, and the time that follows it."""
+        if i >= len(self._code) or self._code[i].kind not in ("string", "quoted"):
+            return
+        pieces = self._code[i].text.split("%%")
+        text = "%%".join(p.replace("%y", "%Y").replace("%j", "%J") for p in pieces)
+        if self._at(i + 1) == ")":
+            text += f", '{self._clock}'"
+        elif self._at(i + 1) == ",":
+            self._bind_time(i + 2)
+        self._put(i, text)
+
+    def certain(self) -> bool:
+        """Can no function of time meet a now, whatever rows the text reads?"""
+        for i, token in enumerate(self._code):
+            text, after = token.text.lower(), self._at(i + 1)
+            if token.kind in ("string", "quoted"):
+                # A blob may spell anything; "date"(x) is a call; '' only makes it longer.
+                if (
+                    text[0] == "x"
+                    or text[1:-1] in _NOWS
+                    or (token.kind == "quoted" and after == "(")
+                ):
+                    return False
+            elif token.kind == "word" and after == "(":
+                if text not in _INERT:
+                    return False
+                if text == "strftime" and (
+                    i + 2 >= len(self._code) or self._code[i + 2].kind != "string"
+                ):
+                    return False
+            elif text + after in ("||", "->"):
+                return False
+        return True

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from sentinel.errors import UserError
-from sentinel.sql.clock import check_clock
+from sentinel.sql.clock import check_clock, plain
 from sentinel.sql.lexer import strip_terminators
 from sentinel.sql.result import Result
 
@@ -29,6 +29,8 @@ _HEADER = struct.Struct(">I")
 _MAGIC = b"SQLite format 3\0"
 _MAX_SQL = 100_000
 _START_SECONDS = 30.0
+_PROBE_SECONDS = 20.0
+_PROBE_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ class _Worker:
             )
         finally:
             os.close(lifeline)
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self._in, self._out = self.process.stdin.fileno(), self.process.stdout.fileno()
         self._poll = select.poll()
         self._poll.register(self._out, select.POLLIN)
@@ -156,12 +159,14 @@ class SandboxPool:
             "heap_bytes": self.limits.memory_bytes * 3 // 4,
         }
         self._lock = threading.Lock()
+        self._probe = threading.Lock()
         self._free: list[_Worker | None] = []
         self._slots = threading.Semaphore(workers)
         self._all: set[_Worker] = set()
         self._executor: ThreadPoolExecutor | None = None
         self._workers = workers
         self._closed = False
+        self._knows_now: bool | None = None
         check_database(self.database)
         self._start()
 
@@ -199,8 +204,9 @@ class SandboxPool:
         text = strip_terminators(sql if self._rewrite is None else self._rewrite(sql))
         if len(text) > _MAX_SQL:
             return Result(error=f"the query is longer than {_MAX_SQL} characters")
-        request = {
+        request: dict[str, Any] = {
             "sql": text,
+            "plain": None if self._knows_now else plain(text, self.clock),
             "seconds": self.limits.seconds,
             "max_rows": self.limits.max_rows,
             "max_bytes": self.limits.max_bytes,
@@ -211,6 +217,8 @@ class SandboxPool:
             try:
                 if worker is None:
                     worker = self._spawn()
+                if request["plain"] is not None and self._may_know_now(worker):
+                    request["plain"] = None
                 result, keep = self._ask(worker, request)
             except BaseException:
                 if worker is not None:
@@ -236,6 +244,21 @@ class SandboxPool:
                 raise RuntimeError("the sandbox was closed while a query ran") from None
             return Result(error="the query ended its worker process (out of memory?)"), False
         return Result.from_parts(reply), "retire" not in reply
+
+    def _may_know_now(self, worker: _Worker) -> bool:
+        """May the database itself say `now`? Scanned once, by the worker that needs it first.
+
+        A very large file is not scanned; its statements all take the slower, always right way.
+        """
+        if self._knows_now is None:
+            with self._probe:
+                if self._knows_now is None and self.database.stat().st_size > _PROBE_BYTES:
+                    self._knows_now = True
+                elif self._knows_now is None:
+                    ask = {"probe_seconds": _PROBE_SECONDS}
+                    reply = worker.ask(ask, _PROBE_SECONDS * 2)
+                    self._knows_now = bool(reply["knows_now"])
+        return bool(self._knows_now)
 
     def _give(self, worker: _Worker | None) -> None:
         with self._lock:
@@ -281,7 +304,8 @@ class SandboxPool:
 
 def database_uri(path: Path) -> str:
     """The read-only, immutable URI of a file, whatever characters its name holds."""
-    return f"file://{quote(os.path.abspath(os.fsencode(path)))}?mode=ro&immutable=1"
+    # Not Path.as_uri: a path that starts with two slashes would name a host.
+    return f"file://{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
 
 
 def check_database(path: Path) -> None:
@@ -298,11 +322,8 @@ def check_database(path: Path) -> None:
         raise UserError(f"{path} is an empty file", "give the path of a SQLite database")
     if not head.startswith(_MAGIC) or len(head) < 100:
         raise UserError(f"{path} is no SQLite database", "give the path of a SQLite database")
-    journals = [
-        name
-        for name in (f"{path}-wal", f"{path}-journal")
-        if os.path.exists(name) and os.path.getsize(name)
-    ]
+    beside = (path.with_name(path.name + end) for end in ("-wal", "-journal"))
+    journals = [name for name in beside if name.exists() and name.stat().st_size]
     if 2 in head[18:20] or journals:
         raise UserError(
             f"{path} is in write-ahead mode or has an unfinished transaction; read-only use "

@@ -8,15 +8,16 @@ output, both as a 4-byte length and JSON. The guards, from the inside out:
   recursion, so nothing is written, attached, loaded, or left on the connection;
 - SQLite limits, a heap limit, and a deadline read by a progress handler;
 - kernel limits: no byte into any regular file, a cap on memory, no core file;
-- a watchdog thread that ends the process when its parent is gone. (`PR_SET_PDEATHSIG` would also fire
-  when merely the parent's *thread* that started the worker ends, which in a thread pool is routine.)
+- a watchdog thread that ends the process when its parent is gone. (`PR_SET_PDEATHSIG` would also
+  fire when merely the parent's *thread* that started the worker ends: routine in a thread pool.)
 
-SQLite's functions of time are replaced by functions that know the database's clock. They call SQLite's
-own arithmetic on a second, empty connection, so a date is computed bit for bit as SQLite does.
+SQLite's functions of time are replaced by functions that know the database's clock. They call
+SQLite's own arithmetic on a second, empty connection, so a date is bit for bit SQLite's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -35,7 +36,7 @@ PROGRESS_OPS = 2000
 CACHED_DATES = 50_000
 MAX_ERROR = 500
 
-# Documented functions of SQLite (core, aggregate, window, date, mathematics, JSON, full-text helpers).
+# Documented functions of SQLite: core, aggregate, window, date, mathematics, JSON, full text.
 # Absent on purpose: load_extension, fts3_tokenizer, sqlite_rename_*, and whatever a build adds.
 FUNCTIONS = frozenset(
     """
@@ -45,18 +46,18 @@ FUNCTIONS = frozenset(
     sqlite_compileoption_used sqlite_source_id sqlite_version substr substring total_changes trim
     typeof unhex unicode unistr unistr_quote unlikely upper zeroblob
     avg count group_concat string_agg sum total median percentile percentile_cont percentile_disc
-    cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank row_number
-    current_date current_time current_timestamp date datetime julianday strftime time timediff
+    cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank
+    row_number current_date current_time current_timestamp date datetime julianday strftime time timediff
     unixepoch
-    acos acosh asin asinh atan atan2 atanh ceil ceiling cos cosh degrees exp floor ln log log10 log2
-    mod pi pow power radians sin sinh sqrt tan tanh trunc
+    acos acosh asin asinh atan atan2 atanh ceil ceiling cos cosh degrees exp floor ln log log10
+    log2 mod pi pow power radians sin sinh sqrt tan tanh trunc
     json json_array json_array_length json_each json_error_position json_extract
     json_group_array json_group_object json_insert json_object json_patch json_pretty json_quote
-    json_remove json_replace json_set json_tree json_type json_valid jsonb jsonb_array jsonb_extract
-    jsonb_group_array jsonb_group_object jsonb_insert jsonb_object jsonb_patch jsonb_remove
+    json_remove json_replace json_set json_tree json_type json_valid jsonb jsonb_array
+    jsonb_extract jsonb_group_array jsonb_group_object jsonb_insert jsonb_object jsonb_patch jsonb_remove
     jsonb_replace jsonb_set subtype -> ->>
     match regexp bm25 highlight snippet offsets
-    """.split()
+    """.split()  # noqa: SIM905 - a list of words reads better
 )
 TABLE_FUNCTIONS = ("json_each", "json_tree")
 LIMITS = {
@@ -162,27 +163,52 @@ class Database:
         self._rng = random.Random(0)
         self._deadline = 0.0
         self._tables: frozenset[str] = frozenset()
-        self._connection: sqlite3.Connection | None = None
+        self._connections: dict[bool, sqlite3.Connection] = {}
 
-    def connect(self) -> sqlite3.Connection:
-        """A guarded connection, fresh or left untouched by a statement that succeeded."""
-        if self._connection is None:
-            self._connection = self._open()
-        return self._connection
+    def connect(self, *, plain: bool = False) -> sqlite3.Connection:
+        """A guarded connection, fresh or left by a statement that succeeded.
+
+        `plain` leaves SQLite's own functions of time in place, for texts that are certain to name
+        no other now than the keywords.
+        """
+        if plain not in self._connections:
+            self._connections[plain] = self._open(plain)
+        return self._connections[plain]
 
     def discard(self) -> None:
-        """Give the connection up: whatever a failed statement left goes with it."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
+        """Give the connections up: whatever a failed statement left goes with them."""
+        for connection in self._connections.values():
             connection.close()
+        self._connections.clear()
 
-    def _open(self) -> sqlite3.Connection:
+    def knows_now(self, seconds: float) -> bool:
+        """May a cell, a name, a view or a generated column of the database say `now`?
+
+        True as well when the scan takes longer than `seconds`.
+        """
+        db = sqlite3.connect(self._uri, uri=True, isolation_level=None)
+        end = time.monotonic() + seconds
+        db.set_progress_handler(lambda: time.monotonic() > end, 100_000)
+        try:
+            schema = db.execute("SELECT name, type, sql FROM sqlite_master").fetchall()
+            if any(
+                name.lower() == "now" or type_ == "view" or _computed(sql or "")
+                for name, type_, sql in schema
+            ):
+                return True
+            return any(_table_says_now(db, name) for name, type_, _ in schema if type_ == "table")
+        except sqlite3.Error:
+            return True
+        finally:
+            db.close()
+
+    def _open(self, plain: bool) -> sqlite3.Connection:
         db = sqlite3.connect(self._uri, uri=True, isolation_level=None, cached_statements=0)
         db.text_factory = _text
         db.execute("PRAGMA temp_store=MEMORY").fetchall()
         db.execute(f"PRAGMA hard_heap_limit={self._heap}").fetchall()
         self._tables = self._readable(db)
-        for name in self._clock.names:
+        for name in () if plain else self._clock.names:
             db.create_function(name, -1, self._clock.function(name), deterministic=True)
         now = self._clock_text
         for name, value in (
@@ -193,8 +219,8 @@ class Database:
             db.create_function(name, 0, lambda value=value: value, deterministic=True)
         db.create_function("random", 0, lambda: self._rng.getrandbits(64) - 2**63)
         db.create_function("randomblob", 1, self._randomblob)
-        for limit, value in LIMITS.items():
-            db.setlimit(limit, value)
+        for limit, most in LIMITS.items():
+            db.setlimit(limit, most)
         db.set_authorizer(self._authorize)
         db.set_progress_handler(self._late, PROGRESS_OPS)
         return db
@@ -215,10 +241,9 @@ class Database:
                 virtual.append(name)
         for name in virtual:
             quoted = name.replace('"', '""')
-            try:
+            # A module or function that this SQLite lacks: queries that need it will say so.
+            with contextlib.suppress(sqlite3.Error):
                 db.execute(f'SELECT 1 FROM "{quoted}" LIMIT 0').fetchall()
-            except sqlite3.Error:
-                pass  # a module or function this SQLite lacks: queries that need it will say so
         return frozenset(names | {"sqlite_master", "sqlite_schema"})
 
     def start(self, sql: str, deadline: float) -> None:
@@ -253,6 +278,28 @@ class Database:
         return sqlite3.SQLITE_DENY
 
 
+def _computed(sql: str) -> bool:
+    words = sql.lower().split()
+    return words[:2] == ["create", "virtual"] or "generated" in words or " as (" in " ".join(words)
+
+
+def _table_says_now(db: sqlite3.Connection, table: str) -> bool:
+    quoted = table.replace('"', '""')
+    columns = [row[1].replace('"', '""') for row in db.execute(f'PRAGMA table_info("{quoted}")')]
+    tests = []
+    for column in columns:
+        # length() stops at a NUL, as the date parser does.
+        tests.append(f"""("{column}" LIKE 'now%' AND length("{column}") = 3)""")
+        tests.append(f"""("{column}" LIKE 'subsec%' AND length("{column}") IN (6, 9))""")
+        tests.append(f"""typeof("{column}") = 'blob'""")
+    # In groups: a wide table would go past the depth of an expression.
+    for i in range(0, len(tests), 60):
+        where = " OR ".join(tests[i : i + 60])
+        if db.execute(f'SELECT 1 FROM "{quoted}" WHERE {where} LIMIT 1').fetchone():
+            return True
+    return False
+
+
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
@@ -280,7 +327,11 @@ def _run(database: Database, request: dict[str, Any]) -> dict[str, Any]:
     reply: dict[str, Any] = {"columns": [], "rows": [], "truncated": False, "error": None}
     database.start(sql, time.monotonic() + seconds)
     try:
-        cursor = database.connect().execute(sql)
+        plain = request.get("plain")
+        if plain is None:
+            cursor = database.connect().execute(sql)
+        else:
+            cursor = database.connect(plain=True).execute(plain)
         if cursor.description is None:
             raise sqlite3.ProgrammingError("no result set: the text holds no query")
         columns = [column[0] for column in cursor.description]
@@ -356,7 +407,10 @@ def main(config: dict[str, Any]) -> None:
         return
     while True:
         request = json.loads(_read(HEADER.unpack(_read(HEADER.size))[0]))
-        _write(_run(database, request))
+        if "probe_seconds" in request:
+            _write({"knows_now": database.knows_now(request["probe_seconds"])})
+        else:
+            _write(_run(database, request))
 
 
 if __name__ == "__main__":
