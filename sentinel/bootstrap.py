@@ -28,8 +28,8 @@ _BLOCK = 2048
 class Interval:
     """A point estimate with its percentile interval; None where it is undefined.
 
-    `n` rows, `clusters` groups that carry the statistic, `resamples` kept, `dropped` where the statistic
-    was undefined, `note` why there is no interval.
+    `n` rows, `clusters` groups that carry the statistic, `resamples` kept, `dropped` where the
+    statistic was undefined, `note` why there is no interval.
     """
 
     point: float | None
@@ -62,8 +62,8 @@ def group_index(groups: Sequence[str] | ArrayLike) -> tuple[list[str], IntArray]
 def cluster_weights(n_groups: int, resamples: int = 2000, seed: int = 42) -> FloatArray:
     """How often each group is drawn in each resample, shape (resamples, n_groups).
 
-    Each row is a multinomial draw of `n_groups` groups with replacement; the same seed gives the same
-    weights on any machine, and all statistics of one pool share them (paired resamples).
+    Each row is a multinomial draw of `n_groups` groups with replacement; the same seed gives the
+    same weights on any machine, and all statistics of one pool share them (paired resamples).
 
     >>> cluster_weights(3, 4).sum(axis=1).tolist()
     [3.0, 3.0, 3.0, 3.0]
@@ -71,12 +71,14 @@ def cluster_weights(n_groups: int, resamples: int = 2000, seed: int = 42) -> Flo
     if n_groups == 0:
         return np.zeros((resamples, 0))
     rng = np.random.Generator(np.random.PCG64(seed))
-    return rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=resamples).astype(float)
+    draws = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=resamples)
+    return draws.astype(np.float64)
 
 
 def group_sums(values: ArrayLike, index: IntArray, n_groups: int) -> FloatArray:
     """Sum of `values` (n,) within each group, shape (n_groups,)."""
-    return np.bincount(index, weights=np.asarray(values, dtype=np.float64), minlength=n_groups)
+    weights = np.asarray(values, dtype=np.float64)
+    return np.asarray(np.bincount(index, weights=weights, minlength=n_groups), dtype=np.float64)
 
 
 def ratio_interval(
@@ -92,11 +94,11 @@ def ratio_interval(
 
     Parameters
     ----------
-    numerator, denominator : (n_groups,) group sums; the paired difference of two systems is one numerator.
+    numerator, denominator : (n_groups,) group sums; a paired difference is one numerator.
     weights : (resamples, n_groups) from `cluster_weights`.
     n : rows behind the sums, only recorded.
-    clusters : groups that carry the statistic; by default those with a denominator. Fewer than ten give
-        no interval but the note "too few groups", and neither does an interval of zero width.
+    clusters : groups that carry the statistic; by default those with a denominator. Fewer than ten
+        give no interval but the note "too few groups"; so does an interval of zero width.
 
     >>> w = cluster_weights(12)
     >>> ratio_interval(np.arange(12.0), np.full(12, 10.0), w, n=120).point
@@ -131,7 +133,7 @@ def percentile(
 def mean_interval(
     values: ArrayLike, groups: ArrayLike, resamples: int = 2000, seed: int = 42
 ) -> Interval:
-    """Cluster interval of the mean of `values` (n,) over rows; `groups` (n,) names each row's group.
+    """Cluster interval of the mean of `values` (n,); `groups` (n,) names each row's group.
 
     >>> mean_interval([0.0, 1.0] * 30, [i // 3 for i in range(60)]).point
     0.5
@@ -147,8 +149,8 @@ def mean_interval(
 class Concordance:
     """Twice the concordant pairs (ties count one) per pair of groups, and the classes per group.
 
-    `pairs[g, h]` counts positives of group g against negatives of group h; all three are integers held
-    in float64, exact below 2^53.
+    `pairs[g, h]` counts positives of group g against negatives of group h; all three are integers
+    held in float64, exact below 2^53.
     """
 
     pairs: FloatArray
@@ -169,7 +171,9 @@ class Concordance:
         return np.einsum("rg,rg->r", w @ self.pairs, w) / (2 * possible[kept])
 
 
-def concordance(scores: ArrayLike, positive: ArrayLike, index: IntArray, n_groups: int) -> Concordance:
+def concordance(
+    scores: ArrayLike, positive: ArrayLike, index: IntArray, n_groups: int
+) -> Concordance:
     """Count concordant pairs once, for all resamples.
 
     Parameters
@@ -220,7 +224,7 @@ def auroc_interval(
 
     Parameters
     ----------
-    scores, positive : (n,); rows with a NaN score are left out (`n` of the result counts the others).
+    scores, positive : (n,); rows with a NaN score are left out, `n` counts the others.
     index : (n,) group of each row.
     weights : (resamples, n_groups) from `cluster_weights`.
     """

@@ -1,8 +1,9 @@
 """Isotonic maps stored as knots, reliability bins and the expected calibration error.
 
-scikit-learn's isotonic regression merges float32 scores that lie one ulp apart and returns NaN outside
-its range; here pools are formed on float64 logits with integer counts and exact comparisons, so that a
-map read back from JSON decides exactly as the one that was fitted (the paper, Section 3.2).
+scikit-learn's isotonic regression merges float32 scores that lie one ulp apart and returns NaN
+outside its range; here pools are formed on float64 logits with integer counts and exact
+comparisons, so that a map read back from JSON decides exactly as the one that was fitted (the
+paper, Section 3.2).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 BIN_EDGES = tuple(i / 10 for i in range(11))
 LOGIT_END = 745.0
-"""Logit given to probabilities of exactly 0 and 1: beyond that of every other float64 (−744.4, 36.7)."""
+"""Logit of a probability of exactly 0 (−) or 1: beyond every other float64's (−744.4, 36.7)."""
 
 
 class OneClassError(ValueError):
@@ -48,8 +49,8 @@ def sigmoid(x: ArrayLike) -> FloatArray:
 class IsotonicMap:
     """A non-decreasing map: linear between its knots, constant outside them, NaN to NaN.
 
-    `x` (strictly increasing scores) and `y` (block means) have one length; `rows` and `positives` count
-    what it was fitted on, `missing` the rows without a score.
+    `x` (strictly increasing scores) and `y` (block means) have one length; `rows` and `positives`
+    count what it was fitted on, `missing` the rows without a score.
     """
 
     x: tuple[float, ...]
@@ -59,6 +60,7 @@ class IsotonicMap:
     missing: int = 0
 
     def __call__(self, scores: ArrayLike) -> FloatArray:
+        """The map at `scores`, elementwise, in [0, 1]."""
         values = np.interp(np.asarray(scores, dtype=np.float64), self.x, self.y)
         # Interpolation may overshoot the upper knot by an ulp.
         return np.asarray(np.clip(values, self.y[0], self.y[-1]), dtype=np.float64)
@@ -86,7 +88,7 @@ class IsotonicMap:
 
 
 def fit_isotonic(scores: ArrayLike, positive: ArrayLike) -> IsotonicMap:
-    """Least-squares non-decreasing fit of a 0/1 target, weight 1 per row, by pooling adjacent violators.
+    """Least-squares non-decreasing fit of a 0/1 target: pool adjacent violators, weight 1 per row.
 
     Parameters
     ----------
@@ -130,8 +132,8 @@ def fit_isotonic(scores: ArrayLike, positive: ArrayLike) -> IsotonicMap:
 def reliability(p: ArrayLike, positive: ArrayLike) -> dict[str, Any]:
     """Ten bins of 0.1 (the last one closed) and the expected calibration error.
 
-    Rows without a probability are left out and counted. A bin without rows has null means; ECE of no
-    rows is None.
+    Rows without a probability are left out and counted. A bin without rows has null means; ECE of
+    no rows is None.
 
     >>> reliability([0.9] * 10, [1] * 5 + [0] * 5)["ece"]
     0.4
@@ -151,7 +153,13 @@ def reliability(p: ArrayLike, positive: ArrayLike) -> dict[str, Any]:
         if mean is not None and rate is not None:
             gap += n * abs(mean - rate)
         bins.append(
-            {"low": BIN_EDGES[b], "high": BIN_EDGES[b + 1], "n": n, "confidence": mean, "accuracy": rate}
+            {
+                "low": BIN_EDGES[b],
+                "high": BIN_EDGES[b + 1],
+                "n": n,
+                "confidence": mean,
+                "accuracy": rate,
+            }
         )
     total = int(values.size)
     return {"ece": gap / total if total else None, "n": total, "missing": missing, "bins": bins}

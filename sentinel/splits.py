@@ -1,7 +1,8 @@
 """Groups, pools and folds: the only place that knows them (the paper, Section 4.1 and Appendix M).
 
-A *group* is a question template; no group is ever in two pools or two folds, because the monitor must
-be judged on templates it has not seen. Pools are assigned once per benchmark, folds once for all agents.
+A *group* is a question template; no group is ever in two pools or two folds, because the monitor
+must be judged on templates it has not seen. Pools are assigned once per benchmark, folds once for
+all agents.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def make_pools(
 ) -> dict[str, Pool]:
     """Calibration, held-out and train pools of whole groups.
 
-    Group ids are sorted, shuffled with PCG64(seed), and fill calibration until it holds at least the
-    share `calibration` of the questions, then held-out likewise; the rest is train.
+    Group ids are sorted, shuffled with PCG64(seed), and fill calibration until it holds at least
+    the share `calibration` of the questions, then held-out likewise; the rest is train.
 
     Raises UserError for a pool without both answerable and unanswerable questions (where the notion
     applies: some `answerable` is not None), and for shares that leave no train pool.
@@ -85,15 +86,15 @@ def make_pools(
         while filled < share * total and (group := next(groups, None)) is not None:
             pool_of_group[group] = pool
             filled += size[group]
-    pools = {
-        task: pool_of_group.get(group, Pool.TRAIN) for task, group in group_of_task.items()
-    }
+    pools = {task: pool_of_group.get(group, Pool.TRAIN) for task, group in group_of_task.items()}
     _refuse_one_kind(pools, answerable)
     return pools
 
 
 def _refuse_one_kind(pools: Mapping[str, Pool], answerable: Mapping[str, bool | None]) -> None:
-    kinds: dict[Pool, set[bool | None]] = {p: set() for p in (Pool.CALIBRATION, Pool.HELDOUT, Pool.TRAIN)}
+    kinds: dict[Pool, set[bool | None]] = {
+        p: set() for p in (Pool.CALIBRATION, Pool.HELDOUT, Pool.TRAIN)
+    }
     for task, pool in pools.items():
         kinds[pool].add(answerable[task])
     if set().union(*kinds.values()) == {None}:
@@ -121,8 +122,9 @@ def make_folds(
     """Cross-fitting folds of the train pool's tasks: grouped, stratified by answerability.
 
     A seed that gives a fold with one kind of question (or none) is passed over and recorded in
-    `Folds.refused_seeds`; where no seed of the next 50 serves, UserError. More folds than groups are
-    refused; exactly as many are allowed. Where every `answerable` is None, folds are only grouped.
+    `Folds.refused_seeds`; where no seed of the next 50 serves, UserError. More folds than groups
+    are refused; exactly as many are allowed. Where every `answerable` is None, folds are only
+    grouped.
     """
     tasks = sorted(group_of_task)
     groups = [group_of_task[t] for t in tasks]
@@ -146,7 +148,9 @@ def make_folds(
             folds.seed, folds.refused_seeds = attempt, tuple(refused)
             return folds
         refused.append(attempt)
-    holding = {k: len({g for g, a in zip(groups, kinds, strict=True) if a is k}) for k in (True, False)}
+    holding = {
+        k: len({g for g, a in zip(groups, kinds, strict=True) if a is k}) for k in (True, False)
+    }
     raise UserError(
         f"no seed of {RESEEDS} gives {n_folds} folds with both kinds of question "
         f"({holding[True]} groups hold answerable, {holding[False]} unanswerable questions)",
@@ -154,9 +158,7 @@ def make_folds(
     )
 
 
-def _stratified(
-    groups: list[str], kinds: list[bool | None], n_folds: int, seed: int
-) -> list[int]:
+def _stratified(groups: list[str], kinds: list[bool | None], n_folds: int, seed: int) -> list[int]:
     from sklearn.model_selection import StratifiedGroupKFold
 
     labels = np.array([bool(k) for k in kinds])
@@ -187,7 +189,8 @@ def _balanced(groups: list[str], kinds: list[bool | None], n_folds: int, seed: i
 
 @dataclass(frozen=True)
 class Manifest:
-    """Who is in which pool and fold, for one data set; the ledger of the held-out pool sits beside it."""
+    """Who is in which pool and fold, for one data set; the ledger of the held-out pool sits beside
+    it."""
 
     benchmark: str
     dataset: str
@@ -252,15 +255,15 @@ def write_manifest(path: str | os.PathLike[str], manifest: Manifest) -> str:
         file.write(text + "\n")
         file.flush()
         os.fsync(file.fileno())
-    os.replace(partial, target)
+    partial.replace(target)
     return digest
 
 
 def read_manifest(path: str | os.PathLike[str], dataset: str | None = None) -> Manifest:
     """Read a manifest back; with `dataset`, refuse one that was made for other data.
 
-    Raises UserError for a file that is missing, damaged (its hash does not match), of another version,
-    or of another data set.
+    Raises UserError for a file that is missing, damaged (its hash does not match), of another
+    version, or of another data set.
     """
     again = f"remove {path} to draw the pools anew, or restore it"
     try:

@@ -1,7 +1,8 @@
 """The decision layer: exit gate, early stop and Chow's rule under the Reliability Score.
 
-`fit` learns a frozen `Policy` from the calibration pool, `apply` plays it, `evaluate` reads everything
-that the paper reports on the held-out pool. Only numpy, scipy, scikit-learn and pyarrow are needed.
+`fit` learns a frozen `Policy` from the calibration pool, `apply` plays it, `evaluate` reads
+everything that the paper reports on the held-out pool. Only numpy, scipy, scikit-learn and pyarrow
+are needed.
 
 >>> from sentinel.decide import DecideConfig
 >>> DecideConfig.of(lambdas=[1, 2.5]).lambdas

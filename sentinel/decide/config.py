@@ -15,8 +15,9 @@ from sentinel.errors import UserError
 class DecideConfig:
     """Settings of fit and evaluation. Numbers that act exactly are decimal texts.
 
-    `lambdas` stakes; `gate_budget` share of answerable questions the gate may exit; `selection_margin`
-    AUROC by which the hybrid estimator must beat the head; `estimator_seed` of the gradient boosting;
+    `lambdas` stakes; `gate_budget` share of answerable questions the gate may exit;
+    `selection_margin` AUROC by which the hybrid estimator must beat the head; `estimator_seed` of
+    the gradient boosting;
     `shares` π to which RS is reweighted; `resamples`, `seed` of the cluster bootstrap;
     `seconds_per_step` of a serial timed rerun, where there was one.
     """
@@ -42,7 +43,9 @@ class DecideConfig:
         """A checked config from plain values; raises UserError for values that make no sense."""
         stakes = tuple(decimal_text(value) for value in lambdas)
         if not stakes or len(set(stakes)) != len(stakes):
-            raise UserError("no λ, or one given twice", "give each stake once, as in --lambdas 1 4 9")
+            raise UserError(
+                "no λ, or one given twice", "give each stake once, as in --lambdas 1 4 9"
+            )
         pi = tuple(decimal_text(value, "share") for value in shares)
         budget = decimal_text(gate_budget, "gate_budget")
         if Fraction(budget) >= 1 or any(not 0 < Fraction(p) < 1 for p in pi):
@@ -52,5 +55,7 @@ class DecideConfig:
             )
         config = cls(stakes, budget, decimal_text(selection_margin, "margin"), shares=pi, **rest)
         if config.resamples < 1 or config.seed < 0 or config.estimator_seed < 0:
-            raise UserError("resamples must be ≥ 1 and seeds ≥ 0", "change the bootstrap's settings")
+            raise UserError(
+                "resamples must be ≥ 1 and seeds ≥ 0", "change the bootstrap's settings"
+            )
         return config

@@ -21,8 +21,8 @@ WITHHELD = 2.0
 def auroc_rows(policy: Policy, pool: Prefixes, clusters: Clusters) -> list[dict[str, Any]]:
     """AUROC of both heads at every step and at delivery.
 
-    Correctness: answered answerable episodes, target good, at step t those with T ≥ t; at delivery also
-    the deployed estimator. Answerability: all episodes, positive = unanswerable.
+    Correctness: answered answerable episodes, target good, at step t those with T ≥ t; at delivery
+    also the deployed estimator. Answerability: all episodes, positive = unanswerable.
     """
     rows = []
     kinds = (
@@ -32,7 +32,7 @@ def auroc_rows(policy: Policy, pool: Prefixes, clusters: Clusters) -> list[dict[
     longest = int(pool.T.max()) if len(pool) else -1
     for target, eligible, positive, values in kinds:
         for t in range(longest + 1):
-            alive = eligible & (pool.T >= t)
+            alive = eligible & (t <= pool.T)
             row = np.minimum(pool.start + t, len(pool.t) - 1)
             rows.append(_auroc(target, str(t), "head", values[row], positive, alive, clusters))
         rows.append(_auroc(target, "T", "head", values[pool.end], positive, eligible, clusters))
@@ -62,9 +62,9 @@ def _auroc(
 def withhold(policy: Policy, pool: Prefixes, clusters: Clusters) -> dict[str, Any]:
     """The withhold classifier on committed answers: positive = wrong or unanswerable, score 1 − p.
 
-    Answers that the gate exits, or that have no calibrated p, stand at the top: they are withheld at
-    every bar. `points` is the ROC from (0, 0) to (1, 1), one point per distinct score; `chow` the rates
-    at τ = 0.5, 0.8, 0.9.
+    Answers that the gate exits, or that have no calibrated p, stand at the top: they are withheld
+    at every bar. `points` is the ROC from (0, 0) to (1, 1), one point per distinct score; `chow`
+    the rates at τ = 0.5, 0.8, 0.9.
     """
     answers = pool.take(pool.answered)
     index = clusters.index[pool.answered]
@@ -88,13 +88,17 @@ def withhold(policy: Policy, pool: Prefixes, clusters: Clusters) -> dict[str, An
     for tau in CHOW_POINTS:
         out = hidden | ~(p >= tau)
         chow.append(
-            {"tau": tau, "fpr": int((out & ~bad).sum()) / n_good, "tpr": int((out & bad).sum()) / n_bad}
+            {
+                "tau": tau,
+                "fpr": int((out & ~bad).sum()) / n_good,
+                "tpr": int((out & bad).sum()) / n_bad,
+            }
         )
     return {**result, "points": points, "chow": chow}
 
 
 def reliabilities(policy: Policy, pool: Prefixes) -> dict[str, Any]:
-    """Ten-bin reliability and ECE on committed answers, joint target: raw and mapped, head and deployed."""
+    """Ten-bin reliability and ECE on committed answers, joint target: head and deployed."""
     answers = pool.take(pool.answered)
     head, deployed = answers.score[answers.end], policy.delivery_score(answers)
     nothing = np.full(len(answers), np.nan)
@@ -108,7 +112,7 @@ def reliabilities(policy: Policy, pool: Prefixes) -> dict[str, Any]:
 
 
 def risk_coverage(policy: Policy, pool: Prefixes) -> dict[str, Any]:
-    """Coverage (delivered/all) and risk (wrong/delivered) of gate + a bar at each distinct p, falling."""
+    """Coverage (delivered/all) and risk (wrong/delivered) of gate + a falling bar on p."""
     gated = pool.first(policy.gate.fires(pool.p_answerable)) <= pool.T
     p = policy.delivery_p(pool)
     open_ = pool.answered & ~gated & ~np.isnan(p)
@@ -124,7 +128,7 @@ def risk_coverage(policy: Policy, pool: Prefixes) -> dict[str, Any]:
 
 
 def calibration_pool(policy: Policy, pool: Prefixes) -> dict[str, Any]:
-    """What is read on the calibration pool: raw confidence bins of the head on committed answers."""
+    """Read on the calibration pool: raw confidence bins of committed answers, selection AUROC."""
     answers = pool.take(pool.answered)
     return {
         "confidence_bins": reliability(answers.p_correct[answers.end], answers.good),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def decide(
         yield policy, evaluate(policy, found, config)
 
 
-def document(results: Mapping[str, tuple[Policy, Evaluation]] | Any) -> dict[str, Any]:
+def document(results: Iterable[tuple[Policy, Evaluation]]) -> dict[str, Any]:
     """The printed object: per agent its frozen policy, the policy's hash, and the evaluation."""
     return {
         "version": 1,

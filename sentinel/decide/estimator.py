@@ -1,7 +1,7 @@
 """The delivery estimator: the head alone, or a gradient-boosted hybrid (the paper, Section 4.1).
 
-The hybrid reads the head's out-of-fold logit and the ten trajectory features at t = T. It is trained on
-the train pool and chosen on the calibration pool, and only where it is clearly better.
+The hybrid reads the head's out-of-fold logit and the ten trajectory features at t = T. It is
+trained on the train pool and chosen on the calibration pool, and only where it is clearly better.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PARAMETERS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Selection:
-    """Which estimator delivers, and why. AUROCs on the calibration pool's committed answers, or None."""
+    """Which estimator delivers, and why; AUROCs on the committed calibration answers, or None."""
 
     chosen: str  # head | hybrid
     reason: str
@@ -57,7 +57,7 @@ def design(pool: Prefixes) -> Floats:
 
 
 def fit_hybrid(train: Prefixes, seed: int) -> Any | None:
-    """Gradient boosting on the train pool's committed answers → good; None where a class is missing."""
+    """Gradient boosting on the train pool's committed answers → good; None for one class."""
     answers = committed(train)
     if answers.features is None or answers.good.all() or not answers.good.any():
         return None
@@ -74,13 +74,11 @@ def hybrid_score(model: Any, pool: Prefixes) -> Floats:
     return np.asarray(model.decision_function(design(pool)), dtype=np.float64)
 
 
-def select(
-    model: Any | None, calibration: Prefixes, train: Prefixes, margin: str
-) -> Selection:
+def select(model: Any | None, calibration: Prefixes, train: Prefixes, margin: str) -> Selection:
     """Hybrid iff its AUROC exceeds the head's by more than `margin`, compared as exact fractions.
 
-    Both are read on the committed calibration answers that have a head score. Equality or an undefined
-    AUROC keeps the head.
+    Both are read on the committed calibration answers that have a head score. Equality or an
+    undefined AUROC keeps the head.
     """
     answers = committed(calibration)
     seen = answers.take(~np.isnan(answers.score[answers.end]))

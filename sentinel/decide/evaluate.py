@@ -86,9 +86,10 @@ def evaluate(
     data : `prefix_scores` of one agent, or its columns.
     config : shares, resamples and seed of the intervals, seconds per step.
 
-    The summary holds: `episodes`, `unlabelled`, `groups`, `always_abstain`; `ladder` (a row per system and
-    λ with score, coverage, accuracy, exits, savings, intervals, †); `gate` (its rate on answerable
-    questions); `reweighted` and `gate_share`; `auroc`; `withhold`; `reliability`; `risk_coverage`;
+    The summary holds: `episodes`, `unlabelled`, `groups`, `always_abstain`; `ladder` (a row per
+    system and λ with score, coverage, accuracy, exits, savings, intervals, †); `gate` (its rate on
+    answerable questions); `reweighted` and `gate_share`; `auroc`; `withhold`; `reliability`;
+    `risk_coverage`;
     `calibration` (confidence bins and selection AUROCs of that pool). Undefined is None.
     """
     config = config or DecideConfig()
@@ -112,10 +113,11 @@ def evaluate(
             intervals |= {(stat, name, lam, "-"): interval for stat, interval in found.items()}
         for share in config.shares:
             for name, interval in ladder.reweighted(pool, clusters, systems, share).items():
-                key = ("gate_share", "-") if name == "gate_share" else ("rs_minus_abstain", name)
-                intervals[(*key, lam, f"pi={share}")] = interval
+                gates = name == "gate_share"
+                statistic, system = ("gate_share", "-") if gates else ("rs_minus_abstain", name)
+                intervals[(statistic, system, lam, f"pi={share}")] = interval
                 line = {"lam": lam, "share": share, **interval.to_dict()}
-                if name == "gate_share":
+                if gates:
                     gate_share.append(line)
                     continue
                 point = interval.point
@@ -131,8 +133,8 @@ def evaluate(
 
     auroc = curves.auroc_rows(policy, pool, clusters)
     for row in auroc:
-        key = (f"auroc_{row['target']}", row["score"], None, f"t={row['t']}")
-        intervals[key] = _interval(row)
+        statistic, stratum = f"auroc_{row['target']}", f"t={row['t']}"
+        intervals[(statistic, row["score"], None, stratum)] = _interval(row)
     withheld = curves.withhold(policy, pool, clusters)
     intervals[("auroc_withhold", "deployed", None, "-")] = _interval(withheld)
     gate = _gate(policy, pool, clusters)
@@ -162,7 +164,7 @@ def evaluate(
 
 
 def rescore(policy: Policy, data: Prefixes, config: DecideConfig) -> list[dict[str, Any]]:
-    """The ladder with other labels in `data.good`/`labelled`, decisions unchanged (strict scoring)."""
+    """The ladder with other labels in `data.good` and `data.labelled`, decisions unchanged."""
     pool = data.in_pool("heldout")
     clusters = Clusters.of(pool, config.resamples, config.seed)
     return list(_rungs(policy, pool, clusters, config))

@@ -24,7 +24,9 @@ def decimal_text(value: str | int | float | Decimal | Fraction, name: str = "λ"
     except (InvalidOperation, TypeError, ValueError):
         valid = False
     if not valid:
-        raise UserError(f"{name} = {value!r} is no finite decimal number ≥ 0", f"give {name} as in 0.5")
+        raise UserError(
+            f"{name} = {value!r} is no finite decimal number ≥ 0", f"give {name} as in 0.5"
+        )
     text = format(number.normalize(), "f")
     return "0" if number == 0 else text
 

@@ -22,13 +22,14 @@ def fit(data: pa.Table | Prefixes, config: DecideConfig | None = None) -> Policy
 
     Parameters
     ----------
-    data : `prefix_scores` of one agent, or its columns. Of the held-out pool nothing is read; rows of the
-        train pool hold out-of-fold scores and train the hybrid estimator only.
+    data : `prefix_scores` of one agent, or its columns. Of the held-out pool nothing is read; rows
+        of the train pool hold out-of-fold scores and train the hybrid estimator only.
     config : settings.
 
-    In this order: the gate; the prefix map on every snapshot of every calibration episode; the delivery
-    estimator; the delivery map on every committed calibration answer, before gate and stop; s_λ with all
-    else frozen. Whatever a pool cannot support is left out and said in `Policy.flags`.
+    In this order: the gate; the prefix map on every snapshot of every calibration episode; the
+    delivery estimator; the delivery map on every committed calibration answer, before gate and
+    stop; s_λ with all else frozen. Whatever a pool cannot support is left out and said in
+    `Policy.flags`.
     """
     config = config or DecideConfig()
     columns = data if isinstance(data, Prefixes) else from_table(data)
@@ -52,7 +53,9 @@ def fit(data: pa.Table | Prefixes, config: DecideConfig | None = None) -> Policy
     selection = estimator.select(model, calibration, train, config.selection_margin)
     hybrid = selection.chosen == "hybrid"
     answers = estimator.committed(calibration)
-    head_map = _isotonic("delivery map of the head", answers.score[answers.end], answers.good, flags)
+    head_map = _isotonic(
+        "delivery map of the head", answers.score[answers.end], answers.good, flags
+    )
     delivery_map = head_map
     if hybrid:
         scores = estimator.hybrid_score(model, answers)
@@ -99,9 +102,7 @@ def fit(data: pa.Table | Prefixes, config: DecideConfig | None = None) -> Policy
     return replace(policy, stops=stops)
 
 
-def _isotonic(
-    name: str, scores: Floats, positive: Bools, flags: list[str]
-) -> IsotonicMap | None:
+def _isotonic(name: str, scores: Floats, positive: Bools, flags: list[str]) -> IsotonicMap | None:
     try:
         return fit_isotonic(scores, positive)
     except OneClassError as error:
@@ -116,7 +117,9 @@ def _sharing(columns: Prefixes) -> list[str]:
     shared = sum(len(pools) > 1 for pools in pools_of.values())
     if not shared:
         return []
-    return [f"{shared} groups are in more than one pool: thresholds and intervals are not independent"]
+    return [
+        f"{shared} groups are in more than one pool: thresholds and intervals are not independent"
+    ]
 
 
 def _sklearn_version() -> str:

@@ -47,12 +47,12 @@ def fit_gate(smallest: ArrayLike, budget: str | Fraction) -> Gate:
 
     Parameters
     ----------
-    smallest : (n,) smallest p_answerable over t = 0…T of every answerable calibration question with an
-        episode, whatever its outcome; +inf or NaN where an episode has no score (it never exits).
+    smallest : (n,) smallest p_answerable over t = 0…T of every answerable calibration question with
+        an episode, whatever its outcome; +inf or NaN where it has no score (it never exits).
     budget : share of them that may exit, in [0, 1).
 
-    At most k of them are below θ, and any larger θ would exit more, ties included. Without an answerable
-    episode, or where the (k+1)-th has no score, there is no gate.
+    At most k of them are below θ, and any larger θ would exit more, ties included. Without an
+    answerable episode, or where the (k+1)-th has no score, there is no gate.
 
     >>> fit_gate([0.3, 0.1, 0.2, 0.9], "0.5").theta
     0.3

@@ -1,4 +1,5 @@
-"""The ladder on one pool: scores, coverage, savings, each with its cluster interval (Tables 1, 4, 8)."""
+"""The ladder on one pool: scores, coverage, savings, each with its cluster interval (Tables 1, 4,
+8)."""
 
 from __future__ import annotations
 
@@ -143,15 +144,16 @@ def rung(
 
 
 def _without(interval: Interval) -> Interval:
-    """No answer was delivered: the system is always-abstain, which is no certainty about a difference."""
+    """No answer was delivered: the system is always-abstain, which is no certainty about a
+    difference."""
     return percentile(interval.point, np.zeros(0), interval.resamples, interval.n, 0)
 
 
 def savings(pool: Prefixes, decisions: Decisions, seconds_per_step: float | None) -> dict[str, Any]:
     """Steps, generated tokens and seconds that were never spent; monitor passes are not subtracted.
 
-    Time is steps saved × seconds per step of a *serial* timed rerun; the seconds logged by the run itself
-    (episodes ran at the same time) stand beside it under their own name. None where not measured.
+    Time is steps saved × seconds per step of a *serial* timed rerun; the seconds logged by the run
+    itself, where episodes ran at the same time, stand beside it under their own name.
     """
     steps, total = int((pool.T - decisions.exit_time).sum()), int(pool.T.sum())
     at = pool.start + decisions.exit_time
@@ -197,9 +199,9 @@ def reweighted(
 ) -> dict[str, Interval]:
     """RS at a share π of unanswerable questions minus always-abstain (= π), decisions frozen.
 
-    RS_π = π·mean over unanswerable + (1 − π)·mean over answerable; both means are recomputed in each
-    resample, and a resample without one of the kinds is dropped. Also the gate's share of the gain,
-    (gate − vanilla)/(full − vanilla), under the key "gate_share".
+    RS_π = π·mean over unanswerable + (1 − π)·mean over answerable; both means are recomputed in
+    each resample, and a resample without one of the kinds is dropped. Also the gate's share of the
+    gain, (gate − vanilla)/(full − vanilla), under the key "gate_share".
     """
     pi = float(share)
     yes, no = pool.answerable, ~pool.answerable
@@ -236,7 +238,8 @@ def reweighted(
 def share_of_gain(
     values: dict[str, tuple[float | None, Floats]], clusters: Clusters, n: int
 ) -> Interval:
-    """(gate − vanilla)/(full − vanilla), point and resamples; undefined where full equals vanilla."""
+    """(gate − vanilla)/(full − vanilla), point and resamples; undefined where full equals
+    vanilla."""
     (vanilla, v), (gate, g), (full, f) = (values[name] for name in ("vanilla", "gate", "full"))
     point = None
     if vanilla is not None and gate is not None and full is not None and full != vanilla:

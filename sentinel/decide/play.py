@@ -1,7 +1,8 @@
 """Playing frozen thresholds over episodes: who exits when, and what is delivered (Section 3.2).
 
-The gate is read at every t = 0…T, the stop at t = 0…T − 1, Chow's rule at T on a committed answer. The
-exit time is the first t at which one fires; at one t the gate is named first. The output is then ⊥.
+The gate is read at every t = 0…T, the stop at t = 0…T − 1, Chow's rule at T on a committed answer.
+The exit time is the first t at which one fires; at one t the gate is named first. The output is
+then ⊥.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from sentinel.decide.policy import Policy
 from sentinel.decide.table import Bools, Floats, Ints, Prefixes
 
 SYSTEMS = ("vanilla", "gate", "full", "early-exit", "chow", "exact-bar")
-"""The ladder (vanilla, + gate, + Chow = full, + early exit), Chow alone, and full with the exact bar."""
+"""The ladder (vanilla, + gate, + Chow = full, + early exit), Chow alone, and full with the exact
+bar."""
 NONE, GATE, STOP, CHOW = 0, 1, 2, 3
 EXIT_NAMES = (None, "gate", "stop", "chow")
 
@@ -25,7 +27,8 @@ EXIT_NAMES = (None, "gate", "stop", "chow")
 class Decisions:
     """One system at one λ on E episodes.
 
-    `exit_time` e (E,): turns actually run; `exit_by` (E,) index into `EXIT_NAMES`; `delivered` (E,);
+    `exit_time` e (E,): turns actually run; `exit_by` (E,) index into `EXIT_NAMES`; `delivered`
+    (E,);
     `p` (E,) calibrated probability where Chow's rule read one, else NaN. `saved` T − e.
     """
 
@@ -79,7 +82,8 @@ def apply(policy: Policy, pool: Prefixes, lam: str, system: str) -> Decisions:
 def passes_chow(policy: Policy, pool: Prefixes, p: Floats, lam: str, exact: bool = False) -> Bools:
     """Deliver iff p ≥ τ_λ is true, shape (E,); a missing p is never delivered.
 
-    τ = λ/(1+λ); the exact bar is (λ+ε)/(1+λ) with ε the calibrated probability of being unanswerable.
+    τ = λ/(1+λ); the exact bar is (λ+ε)/(1+λ) with ε the calibrated probability of being
+    unanswerable.
     """
     if not exact:
         return np.asarray(p >= chow_threshold(lam))

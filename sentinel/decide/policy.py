@@ -32,8 +32,8 @@ class Policy:
     """Thresholds and maps; a map that was refused (one class) is None and named in `flags`.
 
     `prefix_map` head logit → outcome at any t (for stops); `delivery_map` selected estimator at T;
-    `head_map` head logit at T (equal to `delivery_map` where the head delivers); `unanswerable_map` for
-    the exact bar. `stops`: λ text → s_λ. `counts`: what it was fitted on.
+    `head_map` head logit at T (equal to `delivery_map` where the head delivers);
+    `unanswerable_map` for the exact bar. `stops`: λ text → s_λ. `counts`: what it was fitted on.
     """
 
     agent: str
@@ -110,7 +110,9 @@ class Policy:
         if data.get("version") != VERSION:
             raise UserError(f"policy of version {data.get('version')}", "fit it again")
         if model is not None and estimator.fingerprint(model) != data["model_hash"]:
-            raise UserError("the estimator is not the one this policy was frozen with", "fit it again")
+            raise UserError(
+                "the estimator is not the one this policy was frozen with", "fit it again"
+            )
         maps = {n: IsotonicMap.from_dict(data[n]) if data[n] else None for n in _MAPS}
         return cls(
             agent=data["agent"],

@@ -1,7 +1,7 @@
 """The early stop s_λ: an exact search over every candidate (the paper, Section 3.2).
 
-A stop only ever turns a delivered answer into an abstention or ends an episode sooner, so that both the
-score and the steps saved are step functions of s: one sort serves all candidates.
+A stop only ever turns a delivered answer into an abstention or ends an episode sooner, so that
+both the score and the steps saved are step functions of s: one sort serves all candidates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Threshold = float | Literal["never", "always"]
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop iff the calibrated prefix value < s, at t < T; the words "never" and "always" are thresholds.
+    """Stop iff the calibrated prefix value < s, at t < T; the words "never" and "always" are
+    thresholds.
 
     On the n calibration episodes it was chosen on: `good` − λ·`bad` is n·RS(λ), `saved` of `steps`.
     """
@@ -34,7 +35,8 @@ class Stop:
     candidates: int
 
     def fires(self, p: Floats) -> Bools:
-        """Where the stop fires, elementwise for rows with t < T; NaN never does, but "always" always."""
+        """Where the stop fires, elementwise for rows with t < T; NaN never does, but "always"
+        always."""
         if isinstance(self.s, str):
             return np.full(np.shape(p), self.s == "always")
         return np.asarray(p < self.s)
@@ -62,8 +64,8 @@ def fit_stop(
     deliverable : (E,) committed answers that pass Chow's rule at this λ, whether or not gated.
     lam : λ as decimal text; RS is compared exactly, as integers.
 
-    Candidates: "never", every distinct value at t < T, "always" (refuses everything at t = 0). Ties go
-    to more steps saved, then to the smaller s ("never" smallest, "always" largest).
+    Candidates: "never", every distinct value at t < T, "always" (refuses everything at t = 0).
+    Ties go to more steps saved, then to the smaller s ("never" smallest, "always" largest).
     """
     early = pool.t < np.repeat(pool.T, pool.T + 1)
     reach = np.minimum(gate_time, pool.T)  # where an episode ends without a stop
@@ -94,8 +96,12 @@ def fit_stop(
     options.append(("always", unanswerable, 0, steps))
     ratio = Fraction(lam)
     p, q = ratio.numerator, ratio.denominator
-    best = max(range(len(options)), key=lambda i: (q * options[i][1] - p * options[i][2], options[i][3], -i))
-    s, n_good, n_bad, n_saved = options[best]
+
+    def rank(i: int) -> tuple[int, int, int]:
+        _, n_good, n_bad, n_saved = options[i]
+        return q * n_good - p * n_bad, n_saved, -i
+
+    s, n_good, n_bad, n_saved = options[max(range(len(options)), key=rank)]
     return Stop(s, n_good, n_bad, n_saved, steps, len(pool), len(options))
 
 
@@ -114,9 +120,7 @@ def _gains(pool: Prefixes, p: Floats, early: Bools, reach: Ints) -> tuple[Floats
     before = np.minimum.accumulate(grid, axis=1)
     record = np.isfinite(grid)
     record[:, 1:] &= grid[:, 1:] < before[:, :-1]
-    who, when = np.nonzero(record)  # by episode, then by t: each record is lower than the one before
-    later = np.where(
-        np.append(who[1:] == who[:-1], False), np.append(when[1:], 0), pool.T[who]
-    )
+    who, when = np.nonzero(record)  # by episode, then by t: ever lower records
+    later = np.where(np.append(who[1:] == who[:-1], False), np.append(when[1:], 0), pool.T[who])
     end = reach[who]
     return grid[who, when], np.minimum(later, end) - np.minimum(when, end)

@@ -1,7 +1,7 @@
 """`prefix_scores` as columns: one agent's episodes, each with its snapshots t = 0…T.
 
-The table is checked before anything is computed, and every fault is reported at once. Rows may come in
-any order; episodes are kept sorted by id, so that the order of rows never changes a result.
+The table is checked before anything is computed, and every fault is reported at once. Rows may
+come in any order; episodes are kept sorted by id, so that the order of rows never changes a result.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ class Prefixes:
     """E episodes of one agent with N snapshots in all; arrays are read, never changed.
 
     Per episode: `episode`, `group`, `pool` (E,) text; `T` (E,); `answerable`, `answered` (E,);
-    `good` (E,): answered, answerable and correct; `labelled` (E,): False where an answer to an answerable
-    question has no verdict. Per snapshot, in order of episode and t: `t`, `p_answerable` and `score`
-    (float64 correctness logit), NaN where missing; `features` (N, 10), `tokens`, `seconds` or None.
+    `good` (E,): answered, answerable and correct; `labelled` (E,): False where an answer to an
+    answerable question has no verdict. Per snapshot, in order of episode and t: `t`,
+    `p_answerable` and `score` (float64 correctness logit), NaN where missing; `features` (N, 10),
+    `tokens`, `seconds` or None.
     `start` (E,): row of each episode's t = 0.
     """
 
