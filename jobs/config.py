@@ -7,6 +7,7 @@ change of the number of workers, or one more agent, never invalidates finished w
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -120,7 +121,7 @@ class RunConfig(Section):
     ) -> RunConfig:
         """Resolve and check a plain mapping; `beside` is the folder its names are looked up in."""
         beside = beside or Path.cwd()
-        config = json.loads(json.dumps(raw))
+        config = copy.deepcopy(dict(raw))
         pairs = files.parse_overrides(overrides)
         for parts, value in pairs:
             if len(parts) == 1:

@@ -16,6 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from sentinel.heads.config import HeadConfig as Head
+
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")]
 """Names become folder names, so no slash, no space, no leading dot or underscore."""
 
@@ -132,28 +134,34 @@ class CollectConfig(Section):
 
 
 class HeadsConfig(Section):
-    """The two text heads of each agent."""
+    """The two text heads of each agent (`sentinel.heads.config.HeadConfig`) and their folds."""
 
-    encoder: str = "nano"
+    kind: Literal["encoder", "tfidf"] = Head.kind
+    encoder: str = Head.encoder
     """`nano`, a folder, or a hub id."""
-    folds: int = Field(default=5, ge=2)
-    epochs: int = Field(default=3, ge=1)
-    batch_size: int = Field(default=32, ge=1)
-    learning_rate: Real = Field(default=1e-3, gt=0)
-    weight_decay: Real = Field(default=0.01, ge=0)
-    warmup: Real = Field(default=0.1, ge=0, lt=1)
-    patience: int = Field(default=1, ge=1)
-    validation: Real = Field(default=0.1, gt=0, lt=1)
+    width: int = Field(default=Head.width, ge=16)
+    layers: int = Field(default=Head.layers, ge=1)
+    pooling: Literal["mean", "cls"] = Head.pooling
+    epochs: int = Field(default=Head.epochs, ge=1)
+    batch_size: int = Field(default=Head.batch_size, ge=1)
+    learning_rate: Real = Field(default=Head.learning_rate, gt=0)
+    weight_decay: Real = Field(default=Head.weight_decay, ge=0)
+    warmup: Real = Field(default=Head.warmup, ge=0, lt=1)
+    clip: Real = Field(default=Head.clip, gt=0)
+    dropout: Real = Field(default=Head.dropout, ge=0, lt=1)
+    class_weights: Literal["balanced", "none"] = Head.class_weights
+    prefixes: int | None = Field(default=Head.prefixes, ge=1)
+    """Snapshots drawn per episode and epoch; None: all."""
+    stop_on: Literal["auroc", "loss"] = Head.stop_on
+    patience: int = Field(default=Head.patience, ge=1)
+    validation: Real = Field(default=Head.validation, gt=0, lt=1)
     """Share of the training groups kept for early stopping."""
-    max_train_tokens: int = Field(default=2048, ge=16)
-    max_score_tokens: int = Field(default=4096, ge=16)
-    width: int = Field(default=64, ge=16)
-    layers: int = Field(default=2, ge=1)
+    max_train_tokens: int = Field(default=Head.max_train_tokens, ge=16)
+    max_score_tokens: int = Field(default=Head.max_score_tokens, ge=16)
+    folds: int = Field(default=5, ge=2)
     seed: int = 0
-    shared: bool = False
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    workers: int | None = Field(default=None, ge=1)
-    UNHASHED = frozenset({"device", "workers"})
+    UNHASHED = frozenset({"device"})
 
 
 class DecideConfig(Section):

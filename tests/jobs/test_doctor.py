@@ -1,0 +1,114 @@
+"""`sentinel doctor`: each check finds what it is for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs import doctor
+from jobs.config import RunConfig
+from jobs.gold import Outcome, counts, run_gold
+from jobs.sections import AgentConfig
+from jobs.tasks import opened
+from sentinel.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def agent(**changes: object) -> AgentConfig:
+    return AgentConfig(**{"name": "a", "engine": "transformers", "model": "m", **changes})
+
+
+def test_the_imports_are_at_home():
+    assert [c.state for c in doctor.import_location() if c.what == "imports"] == ["ok"]
+
+
+@pytest.mark.parametrize("name", ["sentinel", "cluster"])
+def test_a_stranger_of_the_same_name_is_found(tmp_path, name):
+    (tmp_path / name).mkdir()
+    for file in ("__init__.py", "errors.py"):
+        (tmp_path / name / file).write_text("class UserError(Exception): ...\n")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]);"
+        f"import {name}; sys.path.pop(0);"
+        f"import importlib; {name}.__path__.append(sys.argv[2]);"
+        "from jobs.doctor import import_location; print([str(c) for c in import_location()])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), str(ROOT / name)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ""},
+        timeout=60,
+    )
+    assert "FAIL" in done.stdout, done.stderr
+    assert f"{name} from {tmp_path}" in done.stdout
+
+
+def test_an_agent_folder_without_weights_is_named(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"lacks weights \(\*\.safetensors\), tokenizer\.json"):
+        doctor.engine(agent(model=str(tmp_path)))
+
+
+def test_a_complete_folder_passes(tmp_path):
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (tmp_path / name).write_text("{}")
+    assert doctor.engine(agent(model=str(tmp_path))).state == "ok"
+
+
+def test_an_unknown_nano_agent_is_named():
+    with pytest.raises(UserError, match="no weights for nano agent 'nobody'"):
+        doctor.engine(agent(model="nano:nobody"))
+
+
+def test_an_api_agent_needs_its_key(monkeypatch):
+    monkeypatch.delenv("SOME_KEY", raising=False)
+    with pytest.raises(UserError, match=r"\$SOME_KEY"):
+        doctor.engine(agent(engine="openai", api_key_env="SOME_KEY"))
+    monkeypatch.setenv("SOME_KEY", "k")
+    assert doctor.engine(agent(engine="openai", api_key_env="SOME_KEY")).state == "ok"
+
+
+def test_gold_queries_of_the_hospital_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("SENTINEL_CACHE", str(tmp_path))
+    raw = {"name": "r", "benchmarks": [{"name": "clinic", "n_questions": 600}], "agents": []}
+    raw["agents"] = [{"name": "a", "engine": "transformers", "model": "m"}]
+    config = RunConfig.from_mapping(raw)
+    with opened(config.benchmarks[0]) as benchmark:
+        total = counts(run_gold(benchmark, 200))
+    assert total.run == 200
+    assert total.failed == 0
+    assert total.values >= 0.85 * total.run
+
+
+def test_missing_data_is_a_failed_check(tmp_path):
+    raw = {
+        "name": "r",
+        "benchmarks": [{"name": "nowhere", "kind": "no-such-kind"}],
+        "agents": [{"name": "a", "engine": "transformers", "model": "m"}],
+    }
+    (check,) = doctor.benchmarks(RunConfig.from_mapping(raw), None)
+    assert check.state == "FAIL"
+    assert "\n" not in str(check)
+
+
+def test_counts_name_the_first_error():
+    outcomes = [
+        Outcome("q1", "ok", True, True),
+        Outcome("q2", "empty", False, None),
+        Outcome("q3", "error", False, False, "no such table: x"),
+    ]
+    text = str(counts(outcomes))
+    assert text.startswith("1 ok, 1 empty, 1 error of 3 (33.3 % give a value)")
+    assert "1 of 2 known answers reproduced" in text
+    assert "q3: no such table: x" in text
+
+
+def test_no_gold_at_all_is_said():
+    assert "no reference actions" in str(counts([]))
