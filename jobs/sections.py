@@ -176,7 +176,10 @@ class DecideConfig(Section):
     """AUROC by which the hybrid estimator must beat the head."""
     shares: Annotated[tuple[Real, ...], BeforeValidator(as_tuple)] = (0.2, 0.33)
     """Shares of unanswerable questions to which the score is reweighted."""
-    seed: int = 0
+    estimator_seed: int = Field(default=42, ge=0)
+    """Seed of the gradient boosting behind the hybrid estimator."""
+    seconds_per_step: Real | None = Field(default=None, gt=0)
+    """From a serial timed rerun, where there was one."""
     drop_stopped: bool = False
     """Drop and count episodes that a monitor ended, instead of refusing the table."""
 
@@ -210,7 +213,7 @@ class BootstrapConfig(Section):
     """Cluster-bootstrap intervals."""
 
     resamples: int = Field(default=2000, ge=1)
-    seed: int = 0
+    seed: int = Field(default=42, ge=0)
 
 
 class ReportConfig(Section):
