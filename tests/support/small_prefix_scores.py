@@ -1,4 +1,4 @@
-"""Writes a small, seeded `prefix_scores` table: `python tests/support/small_prefix_scores.py FILE`."""
+"""Writes a small, seeded `prefix_scores` table (`python small_prefix_scores.py FILE`)."""
 
 from __future__ import annotations
 
