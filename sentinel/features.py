@@ -166,7 +166,8 @@ def _schema(steps: Sequence[Turn], question: str, schema: Schema, clock: str) ->
             if step.kind == "final":
                 fraction = evidence.ungrounded(found.literals) if found is not None else np.nan
         out[i] = failed, bad, fraction
-        evidence.add(step.observation)
+        if _executed(step) and step.status == "ok":
+            evidence.add_result(step.observation)
     return out
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sentinel.tables import OUTCOME_ENDS
 
 if TYPE_CHECKING:
-    from sentinel.sql.sandbox import Result
+    from sentinel.sql.result import Result
 
 SQL_LABELS = ("strict-2022", "strict-2024", "typed")
 SUCCESS = "success"
@@ -121,11 +121,11 @@ def _version() -> str:
 
 def _compare(label: str, gold: Gold, answer: str) -> Verdict:
     from sentinel.sql import compare
-    from sentinel.sql.sandbox import Result
+    from sentinel.sql.result import Result
 
     try:
         result = Result.from_json(answer)
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         return Verdict(None, "unreadable-answer", f"stored answer: {error}")
     if result.error is not None:
         return Verdict(False, "failed-answer")

@@ -23,8 +23,7 @@ class HeadConfig:
     `encoder` is `nano` (a ModernBERT of `width` × `layers`, from scratch), a folder, or a hub id;
     `kind` is `encoder` or `tfidf` (TF–IDF with a logistic regression, the cheap baseline). Windows
     are in tokens, special tokens included; longer prefixes lose their *beginning*. `prefixes`
-    snapshots per episode and epoch are drawn uniformly (None: all of them), so that each keeps equal
-    weight.
+    snapshots per episode and epoch are drawn uniformly (None: all): each keeps equal weight.
     """
 
     kind: Literal["encoder", "tfidf"] = "encoder"

@@ -168,10 +168,7 @@ def plan(
     Raises HeadFailure where no head can be fitted: no eligible rows, or one class.
     """
     training = snapshots.pool == "train"
-    if fold is None:
-        score = np.isin(snapshots.pool, _SCORED_BY_FINAL)
-    else:
-        score = training & (snapshots.fold == fold)
+    if fold is not None:
         training = training & (snapshots.fold != fold)
     target = snapshots.target(head)
     rows = np.flatnonzero(training & ~np.isnan(target))
@@ -180,7 +177,14 @@ def plan(
     if len(np.unique(target[rows])) < 2:
         raise HeadFailure(f"{head}: all {rows.size} training rows are of one class")
     stop = _inner(snapshots.group[rows], target[rows], validation, seed)
-    return Plan(head, fold, rows[~stop], rows[stop], np.flatnonzero(score))
+    return Plan(head, fold, rows[~stop], rows[stop], scored_rows(snapshots, fold))
+
+
+def scored_rows(snapshots: Snapshots, fold: int | None) -> np.ndarray:
+    """Rows that a fold's heads score, eligible or not; the final pair's: calibration, held-out."""
+    if fold is None:
+        return np.flatnonzero(np.isin(snapshots.pool, _SCORED_BY_FINAL))
+    return np.flatnonzero((snapshots.pool == "train") & (snapshots.fold == fold))
 
 
 def _inner(groups: np.ndarray, target: np.ndarray, share: float, seed: int) -> np.ndarray:

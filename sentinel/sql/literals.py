@@ -19,6 +19,7 @@ _DATE_FUNCTIONS = frozenset(
     {"date", "time", "datetime", "julianday", "unixepoch", "strftime", "timediff"}
 )
 _NUMBER = re.compile(r"(?<![\w.])\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\w)|(?<![\w.])\.\d+(?!\w)")
+_FRAME = re.compile(r"\d+\+? rows x \d+ cols|\.\.\. \d+\+? more rows")
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
@@ -67,6 +68,11 @@ class Evidence:
                 value = _number(match)
                 if value is not None:
                     self._numbers.add(value)
+
+    def add_result(self, observation: str) -> None:
+        """The rows of a result as the agent was shown it: no size, no column names, no counts."""
+        lines = [line for line in observation.splitlines() if not _FRAME.match(line)]
+        self.add("\n".join(lines).replace("''", "'"))
 
     def holds(self, literal: Literal) -> bool:
         """Whether the literal stands in the evidence."""

@@ -1,0 +1,284 @@
+"""What workers do in the label and heads stages: gold results, verdicts, features, fits, scores.
+
+Every function takes one small item and reads its inputs from the run directory, so that memory is
+bounded by the part and not by the run. The driver commits what they return.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cluster.run_dir import RunDir
+from sentinel.tables import EPISODES, FEATURE_ROWS, LABELS, SCORES, TURNS
+
+if TYPE_CHECKING:
+    from sentinel.episodes import Episode
+    from sentinel.heads.snapshots import Snapshots
+
+log = logging.getLogger(__name__)
+LABEL, HEADS = "label", "heads"
+GOLDS, SNAPSHOTS = "golds", "snapshots"
+FINAL = "final"
+_TELEMETRY = ("prompt_ids", "generated_ids", "logprobs", "top_ids", "top_logprobs")
+_BATCH = 2048
+
+GOLD_SCHEMA = pa.schema(
+    [
+        ("task_id", pa.string()),
+        ("result", pa.string()),  # sentinel.sql.result.Result as JSON, its error included
+        ("ordered", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Where:
+    """The benchmark and agent of an item, and the run directory they live in."""
+
+    run_root: str
+    benchmark: str
+    agent: str = ""
+
+    @property
+    def run_dir(self) -> RunDir:
+        """The run directory, on this machine."""
+        return RunDir(self.run_root)
+
+
+@dataclass(frozen=True)
+class GoldItem:
+    """All reference queries of one benchmark."""
+
+    where: Where
+    settings: Mapping[str, Any]
+    cache: str
+
+
+@dataclass(frozen=True)
+class LabelItem:
+    """Episodes of one agent to label and to measure. `schema` is None where actions are no SQL."""
+
+    where: Where
+    name: str
+    episodes: tuple[str, ...]
+    labels: tuple[str, ...]
+    schema: Any = None
+    clock: str = ""
+
+
+@dataclass(frozen=True)
+class SnapshotItem:
+    """All prefixes of one agent."""
+
+    where: Where
+    label: str
+    drop_stopped: bool = False
+
+
+@dataclass(frozen=True)
+class FoldItem:
+    """One head of one fold (None: the final pair) of one agent."""
+
+    where: Where
+    head: str
+    fold: int | None
+    settings: Mapping[str, Any] = field(hash=False)
+    seed: int = 0
+    device: str = "cpu"
+
+    @property
+    def name(self) -> str:
+        """The part's name, such as `correctness-fold0` or `answerability-final`."""
+        return f"{self.head}-{FINAL if self.fold is None else f'fold{self.fold}'}"
+
+    @property
+    def folder(self) -> Path:
+        """Where the fitted head is kept."""
+        return self.where.run_dir.parts(HEADS, self.where.benchmark, self.where.agent) / (
+            f"model-{self.name}"
+        )
+
+
+def run_gold(item: GoldItem) -> dict[str, Any]:
+    """Execute every reference query once, in the sandbox the agents' queries run in.
+
+    Returns `tables` (golds: task_id, result, ordered), and `schema` and `clock` of the database; all
+    empty for a benchmark without SQL.
+    """
+    from sentinel.benchmarks.registry import load
+    from sentinel.labels import is_ordered
+    from sentinel.sql.grounding import Schema
+
+    benchmark: Any = load(dict(item.settings))
+    try:
+        benchmark.prepare(Path(item.cache))
+        sandbox = getattr(benchmark, "sandbox", None)
+        if sandbox is None:
+            return {"tables": {GOLDS: GOLD_SCHEMA.empty_table()}, "schema": None, "clock": ""}
+        pool = sandbox()
+        known = _tasks(item.where)
+        rows = [
+            {
+                "task_id": task_id,
+                "result": pool.query(task["gold"]).to_json(),
+                "ordered": is_ordered(task["gold"]),
+            }
+            for task_id, task in known.items()
+            if task["gold"] is not None and task["answerable"]
+        ]
+        return {
+            "tables": {GOLDS: pa.Table.from_pylist(rows, schema=GOLD_SCHEMA)},
+            "schema": Schema.read(pool.database),
+            "clock": pool.clock,
+        }
+    finally:
+        benchmark.close()
+
+
+def label_part(item: LabelItem) -> dict[str, pa.Table]:
+    """Verdicts and features of some episodes: tables `labels` and `features`."""
+    from sentinel.features import feature_rows
+    from sentinel.labels import Gold, label_rows
+    from sentinel.sql.result import Result
+
+    tasks = _tasks(item.where)
+    episodes = list(read_episodes(item.where, set(item.episodes), telemetry=True))
+    needed = {e.task_id for e in episodes}
+    golds = {
+        row["task_id"]: Gold(Result.from_json(row["result"]), row["ordered"])
+        for _, table in item.where.run_dir.read_parts(LABEL, item.where.benchmark, None, GOLDS)
+        for row in table.filter(
+            pc.is_in(table["task_id"], pa.array(needed, pa.string()))
+        ).to_pylist()
+    }
+    answerable = {t: tasks[t]["answerable"] for t in needed}
+    questions = {t: tasks[t]["text"] for t in needed}
+    return {
+        "labels": LABELS.from_rows(label_rows(episodes, answerable, golds, item.labels)),
+        "features": FEATURE_ROWS.from_rows(
+            feature_rows(episodes, questions, item.schema, item.clock)
+        ),
+    }
+
+
+def snapshot_part(item: SnapshotItem) -> dict[str, Any]:
+    """Every rendered prefix of an agent: `tables` (snapshots) and `dropped` episodes by end."""
+    from sentinel.heads.snapshots import build
+
+    tasks = _tasks(item.where)
+    labels = item.where.run_dir.read("labels", item.where.benchmark, item.where.agent)
+    labels = labels.filter(pc.equal(labels["label"], item.label))
+    correct = dict(
+        zip(labels["episode_id"].to_pylist(), labels["correct"].to_pylist(), strict=True)
+    )
+    episodes = read_episodes(item.where, None, telemetry=False)
+    snapshots, dropped = build(episodes, tasks, correct, drop_stopped=item.drop_stopped)
+    return {"tables": {SNAPSHOTS: snapshots.to_table()}, "dropped": dict(dropped)}
+
+
+def fold_part(item: FoldItem) -> dict[str, Any]:
+    """Fit one head of one fold and score its rows: `tables` (scores) and `metrics`.
+
+    Where the training rows have one class or there are none, the logits are null and `metrics` names
+    the cause. Raises HeadFailure when a fit that was begun cannot go on.
+    """
+    from sentinel.heads.config import HeadConfig, HeadFailure
+    from sentinel.heads.folds import fit_fold
+    from sentinel.heads.snapshots import plan, scored_rows
+
+    snapshots = read_snapshots(item.where)
+    config = HeadConfig.of(item.settings)
+    seed = fit_seed(item.seed, item.head, item.fold)
+    try:
+        planned = plan(snapshots, item.head, item.fold, validation=config.validation, seed=seed)
+    except HeadFailure as failure:
+        rows = scored_rows(snapshots, item.fold)
+        metrics = {"head": item.head, "fold": item.fold, "not_fitted": str(failure)}
+        nothing = np.full(len(rows), np.nan)
+        table = _scores(item, snapshots, rows, nothing, np.zeros(len(rows), dtype=bool))
+        return {"tables": {"scores": table}, "metrics": metrics}
+    found = fit_fold(snapshots, planned, config, seed, folder=item.folder, device=item.device)
+    table = _scores(item, snapshots, found.rows, found.logits, found.truncated)
+    return {"tables": {"scores": table}, "metrics": found.metrics}
+
+
+def fit_seed(seed: int, head: str, fold: int | None) -> int:
+    """A seed per head and fold, the same wherever the fit runs."""
+    return zlib.crc32(f"{seed}/{head}/{FINAL if fold is None else fold}".encode())
+
+
+def read_snapshots(where: Where) -> Snapshots:
+    """The rendered prefixes of an agent, from its part."""
+    from sentinel.heads.snapshots import Snapshots
+
+    for _, table in where.run_dir.read_parts(HEADS, where.benchmark, where.agent, SNAPSHOTS):
+        return Snapshots.from_table(table)
+    raise RuntimeError(f"no snapshots of {where.benchmark}/{where.agent}")
+
+
+def read_episodes(
+    where: Where, wanted: Collection[str] | None, *, telemetry: bool
+) -> Iterator[Episode]:
+    """Episodes of an agent, all or the wanted ids; without telemetry the token columns are null."""
+    from sentinel.episodes import from_rows
+
+    turns: dict[str, list[dict[str, Any]]] = {}
+    skip = () if telemetry else _TELEMETRY
+    for row in _rows(where, TURNS.name, wanted, skip):
+        turns.setdefault(row["episode_id"], []).append(row)
+    for row in _rows(where, EPISODES.name, wanted, ()):
+        found = sorted(turns.pop(row["episode_id"], []), key=lambda r: r["turn"])
+        yield from_rows(row, found)
+
+
+def _rows(
+    where: Where, name: str, wanted: Collection[str] | None, skip: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Rows of a compacted table, a batch at a time, filtered by episode."""
+    path = where.run_dir.table_path(name, where.benchmark, where.agent)
+    keep = None if wanted is None else pa.array(sorted(wanted), pa.string())
+    with path.open("rb") as file:
+        parquet = pq.ParquetFile(file)
+        columns = [c for c in parquet.schema_arrow.names if c not in skip]
+        nothing = dict.fromkeys(skip)
+        for batch in parquet.iter_batches(batch_size=_BATCH, columns=columns):
+            if keep is not None:
+                batch = batch.filter(pc.is_in(batch["episode_id"], keep))
+            for row in batch.to_pylist():
+                yield row | nothing
+
+
+def _tasks(where: Where) -> dict[str, dict[str, Any]]:
+    table = where.run_dir.read("tasks", where.benchmark)
+    return {row["task_id"]: row for row in table.to_pylist()}
+
+
+def _scores(
+    item: FoldItem,
+    snapshots: Snapshots,
+    rows: np.ndarray,
+    logits: np.ndarray,
+    truncated: np.ndarray,
+) -> pa.Table:
+    n = len(rows)
+    columns = {
+        "benchmark": pa.array([item.where.benchmark] * n, pa.string()),
+        "agent": pa.array([item.where.agent] * n, pa.string()),
+        "episode_id": pa.array(snapshots.episode_id[rows], pa.string()),
+        "t": pa.array(snapshots.t[rows], pa.int64()),
+        "head": pa.array([item.head] * n, pa.string()),
+        "logit": pa.array(logits, pa.float64(), mask=np.isnan(logits)),
+        "fold": pa.array([item.fold] * n, pa.int64()),
+        "truncated": pa.array(truncated, pa.bool_()),
+    }
+    return SCORES.check(pa.table(columns, schema=SCORES.schema))

@@ -1,0 +1,132 @@
+"""`sentinel heads`: two text heads per agent, cross-fitted over the folds, and a final pair.
+
+Each (head, fold) is one task and one part: a killed run repeats only what it had not finished. Train
+episodes get out-of-fold logits; the final pair, fitted on the whole train pool, scores calibration
+and held-out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cluster import files
+from cluster.head_stages import (
+    HEADS,
+    SNAPSHOTS,
+    FoldItem,
+    SnapshotItem,
+    Where,
+    fold_part,
+    snapshot_part,
+)
+from cluster.pool import ItemError
+from cluster.progress import Progress
+from jobs.label import require_label
+from sentinel.heads.config import HEADS as NAMES
+
+if TYPE_CHECKING:
+    from cluster.pool import Cluster
+    from cluster.run_dir import RunDir
+    from jobs.config import RunConfig
+
+log = logging.getLogger(__name__)
+VERSION = 1
+"""Raised whenever rendering or training changes what finished parts would hold."""
+
+
+def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
+    """Fit and score what is missing; agents without labels are left out (`status` names them).
+
+    A fold whose fit fails is logged with its cause and stays missing; the others finish.
+    """
+    places = [
+        Where(str(run_dir.root), benchmark.name, agent.name)
+        for benchmark in config.benchmarks
+        for agent in config.agents
+        if run_dir.table_path("labels", benchmark.name, agent.name).exists()
+    ]
+    hashes = {where: _input_hash(config, run_dir, where) for where in places}
+    _snapshots(config, run_dir, cluster, hashes)
+    items = [i for where in places for i in _folds(config, run_dir, cluster, where)]
+    missing = [i for i in items if not _done(run_dir, i.where, i.name, hashes)]
+    missing.sort(key=lambda i: i.fold is not None)  # the final pair is the longest: first
+    failed: set[Where] = set()
+    gpus = 1 if any(i.device == "cuda" for i in items) else 0
+    with Progress(
+        HEADS, len(items), done=len(items) - len(missing), unit="fits", run_dir=run_dir
+    ) as progress:
+        for item, result in cluster.map(
+            HEADS, fold_part, missing, num_gpus=gpus, progress=progress
+        ):
+            where = item.where
+            if isinstance(result, ItemError):
+                failed.add(where)
+                log.error("%s of %s/%s: %s", item.name, where.benchmark, where.agent, result)
+                _metric(run_dir, where, event="fit_failed", item=item.name, cause=str(result))
+                continue
+            _commit(run_dir, where, item.name, result["tables"], hashes)
+            if "not_fitted" in result["metrics"]:
+                cause = result["metrics"]["not_fitted"]
+                log.warning("%s of %s/%s: %s", item.name, where.benchmark, where.agent, cause)
+            _metric(run_dir, where, event="fit", item=item.name, **result["metrics"])
+    for where in places:
+        if where not in failed:
+            run_dir.compact(HEADS, where.benchmark, where.agent, ["scores"])
+
+
+def _snapshots(
+    config: RunConfig, run_dir: RunDir, cluster: Cluster, hashes: dict[Where, str]
+) -> None:
+    missing = [
+        SnapshotItem(where, config.label, config.decide.drop_stopped)
+        for where in hashes
+        if not _done(run_dir, where, SNAPSHOTS, hashes)
+    ]
+    for item in missing:
+        require_label(run_dir, item.where.benchmark, item.where.agent, config.label)
+    for item, result in cluster.map(SNAPSHOTS, snapshot_part, missing):
+        if isinstance(result, ItemError):
+            result.reraise()
+            continue
+        _commit(run_dir, item.where, SNAPSHOTS, result["tables"], hashes)
+        rows = result["tables"][SNAPSHOTS].num_rows
+        _metric(run_dir, item.where, event="snapshots", rows=rows, dropped=result["dropped"])
+
+
+def _folds(
+    config: RunConfig, run_dir: RunDir, cluster: Cluster, where: Where
+) -> Iterator[FoldItem]:
+    """The items of an agent; a head whose notion the benchmark lacks is left out."""
+    tasks = run_dir.read("tasks", where.benchmark)
+    folds = sorted({f for f in tasks["fold"].to_pylist() if f is not None})
+    judged = tasks["answerable"].null_count < tasks.num_rows
+    device = config.heads.device
+    if device == "auto":
+        device = "cuda" if cluster.gpus and config.heads.encoder != "nano" else "cpu"
+    for head in NAMES if judged else NAMES[1:]:
+        for fold in (*folds, None):
+            yield FoldItem(where, head, fold, config.heads.model_dump(), config.heads.seed, device)
+
+
+def _input_hash(config: RunConfig, run_dir: RunDir, where: Where) -> str:
+    place = where.benchmark, where.agent
+    tables = [run_dir.table_hash(name, *place) for name in ("episodes", "turns", "labels")]
+    tasks = run_dir.table_hash("tasks", where.benchmark, None)
+    settings = [config.heads.hash(), config.label, config.decide.drop_stopped]
+    return files.digest([VERSION, settings, tasks, *tables])
+
+
+def _done(run_dir: RunDir, where: Where, item: str, hashes: dict[Where, str]) -> bool:
+    return run_dir.is_done(HEADS, where.benchmark, where.agent, item, hashes[where])
+
+
+def _commit(
+    run_dir: RunDir, where: Where, item: str, tables: dict[str, object], hashes: dict[Where, str]
+) -> None:
+    run_dir.commit(HEADS, where.benchmark, where.agent, item, tables, hashes[where])  # type: ignore[arg-type]
+
+
+def _metric(run_dir: RunDir, where: Where, **values: object) -> None:
+    run_dir.metric(HEADS, benchmark=where.benchmark, agent=where.agent, **values)
