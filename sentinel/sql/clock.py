@@ -1,7 +1,7 @@
 """The database's clock and the benchmark's placeholders, as text.
 
-The sandbox does not need `bind`: its workers replace SQLite's functions of time themselves, so the
-model's text runs unchanged. `bind` is for a plain SQLite or another reader of the same query.
+The sandbox does not need `bind`: its workers replace SQLite's functions of time, so that every
+way to say now is the clock. `bind` is for a plain SQLite or another reader of the same query.
 """
 
 from __future__ import annotations
@@ -14,17 +14,32 @@ from sentinel.sql.lexer import Token, tokens
 _FORM = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _TIME_FUNCTIONS = frozenset({"date", "time", "datetime", "julianday", "unixepoch"})
 _KEYWORDS = frozenset({"current_time", "current_date", "current_timestamp"})
-_TIME_WORD = re.compile(
-    r"date|time|julianday|unixepoch|strftime",
-    re.IGNORECASE,
-)
+_TIME_WORD = re.compile("date|time|julianday|unixepoch", re.IGNORECASE)
 _NOWS = frozenset({"now", "subsec", "subsecond"})
 # Words before a parenthesis that cannot make a text which none of their arguments is.
 _INERT = frozenset(
-    "date time datetime julianday unixepoch strftime count sum total avg min max abs round length "
-    "coalesce ifnull nullif iif cast dense_rank rank row_number in exists not and or on when then "
-    "else case by over as from join select distinct where having limit between values is like "
-    "using union all except intersect".split()  # noqa: SIM905 - a list of words reads better
+    (
+        *("date", "time", "datetime", "julianday", "unixepoch"),
+        *("count", "sum", "total", "avg", "min", "max", "abs", "round", "length", "coalesce"),
+        *("ifnull", "nullif", "iif", "cast", "dense_rank", "rank", "row_number"),
+        *("in", "exists", "not", "and", "or", "on", "when", "then", "else", "case", "by", "over"),
+        *("as", "from", "join", "select", "distinct", "where", "having", "limit", "between"),
+        *("values", "is", "like", "using", "union", "all", "except", "intersect"),
+    )
+)
+# The spots of a text that decide whether it is plain; all between them is inert. A comment may hide
+# anything between a name and its parenthesis: such a text is not plain.
+_SPOT = re.compile(
+    r"""
+      (?P<format>(?<![\w$])(?P<open>strftime\s*\(\s*)(?P<literal>'(?:[^']|'')*')
+          (?P<rest>\s*\)|\s*,\s*'now'(?=\s*[,)])|(?=\s*,)))
+    | (?P<time>(?<![\w$])(?P<name>(?:date|time|datetime|julianday|unixepoch)\s*\(\s*)
+          (?P<now>\)|'now'(?=\s*[,)])))
+    | (?P<call>(?<![\w$])[^\W\d][\w$]*\s*\()
+    | (?P<literal_>[xX]?'(?:[^']|'')*')
+    | (?P<doubt>--|/\*|["`\[\]|\\]|->|')
+    """,
+    re.VERBOSE | re.IGNORECASE,
 )
 VITAL_RANGES = {
     "temperature": (35.5, 38.1),
@@ -119,9 +134,48 @@ def plain(sql: str, clock: str) -> str | None:
     """
     if _TIME_WORD.search(sql) is None:
         return sql
-    binding = _Binding(sql, clock)
-    bound = binding.text(keywords=False)
-    return bound if _Binding(bound, clock).certain() else None
+    parts: list[str] = []
+    done = 0
+    for match in _SPOT.finditer(sql):
+        new = _plain_spot(match, clock)
+        if new is None:
+            return None
+        if new is not _SAME:
+            parts += (sql[done : match.start()], new)
+            done = match.end()
+    return "".join((*parts, sql[done:])) if parts else sql
+
+
+_SAME = ""
+
+
+def _plain_spot(match: re.Match[str], clock: str) -> str | None:
+    """What stands at one spot of the bound text; _SAME for no change, None for uncertainty."""
+    text, kind = match.group(), match.lastgroup
+    if kind == "call":
+        return _SAME if text[:-1].rstrip().lower() in _INERT else None
+    if kind == "format":
+        head = "".join(match.group("open", "literal"))
+        return _bound_format(head) + _bound_now(match.group("rest") or "", clock, ", ")
+    if kind == "time":
+        return match.group("name") + _bound_now(match.group("now"), clock, "")
+    if kind == "literal_":
+        return None if text[0] in "xX" or text[1:-1].lower() in _NOWS else _SAME
+    return None
+
+
+def _bound_format(text: str) -> str:
+    """A `strftime` format as the data set means it; `%%` is a per cent sign."""
+    pieces = text.split("%%")
+    return "%%".join(p.replace("%y", "%Y").replace("%j", "%J") for p in pieces)
+
+
+def _bound_now(rest: str, clock: str, comma: str) -> str:
+    """The end of a call's head: `)` without a time, or a literal now."""
+    if rest.strip() == ")":
+        return f"{comma}'{clock}')"
+    at = rest.find("'")
+    return rest if at < 0 else f"{rest[:at]}'{clock}'"
 
 
 class _Binding:
@@ -170,33 +224,9 @@ class _Binding:
         """Bind the format of `strftime`, and the time that follows it."""
         if i >= len(self._code) or self._code[i].kind not in ("string", "quoted"):
             return
-        pieces = self._code[i].text.split("%%")
-        text = "%%".join(p.replace("%y", "%Y").replace("%j", "%J") for p in pieces)
+        text = _bound_format(self._code[i].text)
         if self._at(i + 1) == ")":
             text += f", '{self._clock}'"
         elif self._at(i + 1) == ",":
             self._bind_time(i + 2)
         self._put(i, text)
-
-    def certain(self) -> bool:
-        """Can no function of time meet a now, whatever rows the text reads?"""
-        for i, token in enumerate(self._code):
-            text, after = token.text.lower(), self._at(i + 1)
-            if token.kind in ("string", "quoted"):
-                # A blob may spell anything; "date"(x) is a call; '' only makes it longer.
-                if (
-                    text[0] == "x"
-                    or text[1:-1] in _NOWS
-                    or (token.kind == "quoted" and after == "(")
-                ):
-                    return False
-            elif token.kind == "word" and after == "(":
-                if text not in _INERT:
-                    return False
-                if text == "strftime" and (
-                    i + 2 >= len(self._code) or self._code[i + 2].kind != "string"
-                ):
-                    return False
-            elif text + after in ("||", "->"):
-                return False
-        return True

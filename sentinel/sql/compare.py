@@ -31,8 +31,8 @@ _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d)(?::(\d\d)(?:\.(\d
 def equal_strict_2022(gold: Result, answer: Result) -> bool:
     """The scorer of EHRSQL (2022).
 
-    Rows become `str(tuple)`: 1 and 1.0 differ, '1' and 1 differ. The result is cut to 100 rows in the
-    order the query gave, and only then sorted.
+    Rows become `str(tuple)`: 1 and 1.0 differ, '1' and 1 differ. The result is cut to 100 rows in
+    the order the query gave, and only then sorted.
     """
     if not _usable(gold, _CUT) or not _usable(answer, _CUT):
         return False
@@ -68,11 +68,11 @@ def _rounded(value: Value) -> str:
 def equal_typed(gold: Result, answer: Result, ordered: bool) -> bool:
     """Typed equivalence.
 
-    Numbers agree by value (1 and 1.0; fractions to 12 significant digits, because sums depend on the
-    order of summation), dates by value (a day is its midnight, `T` or a blank), all else by type and
-    content: NULL, '', 'NULL' and 'None' differ, '1' and 1 differ. One permutation of the columns
-    holds for the whole table. Rows are a multiset, or a sequence when `ordered` (the gold query has
-    an ORDER BY). Results of different width differ.
+    Numbers agree by value (1 and 1.0; fractions to 12 significant digits, because sums depend on
+    the order of summation), dates by value (a day is its midnight, `T` or a blank), all else by
+    type and content: NULL, '', 'NULL' and 'None' differ, '1' and 1 differ. One permutation of the
+    columns holds for the whole table. Rows are a multiset, or a sequence when `ordered` (the gold
+    query has an ORDER BY). Results of different width differ.
     """
     if not _usable(gold) or not _usable(answer):
         return False

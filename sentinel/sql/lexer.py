@@ -24,7 +24,7 @@ _IGNORED = ("space", "comment")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token: its kind (word, string, quoted, number, space, comment, end, other), where it is."""
+    """One token: kind (word, string, quoted, number, space, comment, end, other) and place."""
 
     kind: str
     text: str

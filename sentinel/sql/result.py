@@ -15,10 +15,10 @@ _EXACT_INT = 2**53
 class Result:
     """An executed query.
 
-    `rows` hold SQLite's five types as None, int, float, str, bytes. `error` is None or one line, and
-    then there are no rows. `truncated` says that the row or byte cap cut the rows; such a result is
-    incomplete and equals nothing. `seconds` is the time the worker spent; it takes no part in
-    equality or in the JSON, because it differs from run to run.
+    `rows` hold SQLite's five types as None, int, float, str, bytes. `error` is None or one line,
+    and then there are no rows. `truncated` says that the row or byte cap cut the rows; such a
+    result is incomplete and equals nothing. `seconds` is the time the worker spent; it takes no
+    part in equality or in the JSON, because it differs from run to run.
     """
 
     columns: tuple[str, ...] = ()
@@ -40,8 +40,8 @@ class Result:
     def to_json(self) -> str:
         """Pure ASCII JSON that keeps every type; never a bare NaN or Infinity.
 
-        Integers beyond 2^53 are {"int": "…"}, infinities {"float": "inf"}, blobs {"blob": "hex"}, so
-        that a reader with double-precision numbers only loses nothing either.
+        Integers beyond 2^53 are {"int": "…"}, infinities {"float": "inf"}, blobs {"blob": "hex"},
+        so that a reader with double-precision numbers only loses nothing either.
 
         >>> Result(("n",), ((2**60,), (None,))).to_json()
         '{"columns":["n"],"rows":[[{"int":"1152921504606846976"}],[null]]}'

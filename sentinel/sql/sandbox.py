@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +25,12 @@ from sentinel.sql.clock import check_clock, plain
 from sentinel.sql.lexer import strip_terminators
 from sentinel.sql.result import Result
 
-_WORKER = Path(__file__).with_name("worker.py")
+# Isolated (-I), without site-packages (-S): the standard library and this package, no more.
+_WORKER = (
+    "import json, sys; sys.path.append(sys.argv[1]); from sentinel.sql.worker import main; "
+    "main(json.loads(sys.argv[2]))"
+)
+_ROOT = str(Path(__file__).parents[2])
 _HEADER = struct.Struct(">I")
 _MAGIC = b"SQLite format 3\0"
 _MAX_SQL = 100_000
@@ -38,8 +44,8 @@ class Limits:
     """What one statement may use.
 
     `seconds` is the deadline of a statement, watched inside the worker; `grace_seconds` later the
-    worker is killed. `max_rows` and `max_bytes` cap what comes back (then `truncated`); `memory_bytes`
-    caps the worker's address space, three quarters of it are SQLite's.
+    worker is killed. `max_rows` and `max_bytes` cap what comes back (then `truncated`);
+    `memory_bytes` caps the worker's address space, three quarters of it are SQLite's.
     """
 
     seconds: float = 5.0
@@ -47,6 +53,9 @@ class Limits:
     max_rows: int = 10_000
     max_bytes: int = 8_000_000
     memory_bytes: int = 768 * 2**20
+
+
+_CLOSED = "the sandbox is closed"
 
 
 class WorkerDied(Exception):
@@ -61,14 +70,14 @@ class _Worker:
         config = {**config, "lifeline": lifeline, "parent": os.getpid()}
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_WORKER), json.dumps(config)],
+                [sys.executable, "-I", "-S", "-c", _WORKER, _ROOT, json.dumps(config)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 bufsize=0,
                 pass_fds=(lifeline,),
                 start_new_session=True,  # Ctrl-C at a terminal is for the parent to handle
-                env={"TZ": "UTC", "LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "1"},
+                env=_environment(),
                 cwd="/",
             )
         finally:
@@ -116,8 +125,12 @@ class _Worker:
             n -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def stop(self) -> None:
+        """End the process; the thread that waits for it then finds it dead, and collects it."""
+        self.process.kill()
+
     def kill(self) -> None:
-        """End the process now and collect it."""
+        """End the process now and collect it. Only for a worker that no thread is using."""
         self.process.kill()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
@@ -126,15 +139,29 @@ class _Worker:
         self.process.wait()
 
 
+def _environment() -> dict[str, str]:
+    """No secrets of the parent, no time zone of the machine; one memory arena, as the cap counts."""
+    kept = {key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ}
+    return {**kept, "TZ": "UTC", "LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "1"}
+
+
+def _kill_all(workers: set[_Worker], owner: int) -> None:
+    """End the workers of a pool that was dropped without `close`; a forked copy ends nothing."""
+    if os.getpid() == owner:
+        while workers:
+            workers.pop().kill()
+
+
 class SandboxPool:
     """Runs statements in `workers` processes that belong to this object and die with it.
 
-    Thread-safe: `query` blocks its caller, `aquery` does not block the event loop; both wait for a
-    free worker. Every statement sees the same database and nothing of another statement. `rewrite` is
-    applied to every text first, gold and answer alike (`clock.vital_ranges` for EHRSQL).
+    Thread-safe: `query` blocks its caller, `aquery` does not block the event loop; both wait for
+    a free worker. Every statement sees the same database and nothing of another statement.
+    `rewrite` is applied to every text first, gold and answer alike (`clock.vital_ranges` for
+    EHRSQL).
 
-    Raises UserError when the file is missing, is no SQLite database, or is a database that cannot be
-    read immutably (write-ahead log, unfinished transaction).
+    Raises UserError when the file is missing, is no SQLite database, or cannot be read immutably
+    (write-ahead log, unfinished transaction).
     """
 
     def __init__(
@@ -160,20 +187,22 @@ class SandboxPool:
         }
         self._lock = threading.Lock()
         self._probe = threading.Lock()
-        self._free: list[_Worker | None] = []
+        self._free: list[_Worker] = []
         self._slots = threading.Semaphore(workers)
         self._all: set[_Worker] = set()
         self._executor: ThreadPoolExecutor | None = None
         self._workers = workers
         self._closed = False
         self._knows_now: bool | None = None
+        self._owner = os.getpid()
         check_database(self.database)
+        self._finalizer = weakref.finalize(self, _kill_all, self._all, self._owner)
         self._start()
 
     def _start(self) -> None:
-        started = [self._spawn() for _ in range(self._workers)]
+        self._free.extend(self._spawn() for _ in range(self._workers))
         try:
-            for worker in started:
+            for worker in self._free:
                 greeting = worker.wait_ready()
                 if not greeting["ready"]:
                     raise UserError(
@@ -189,18 +218,20 @@ class SandboxPool:
         except UserError:
             self.close()
             raise
-        self._free.extend(started)
 
     def _spawn(self) -> _Worker:
         worker = _Worker(self._config)
         with self._lock:
-            self._all.add(worker)
-        return worker
+            if not self._closed:
+                self._all.add(worker)
+                return worker
+        worker.kill()
+        raise RuntimeError(_CLOSED)
 
     def query(self, sql: str) -> Result:
         """Run one statement and wait for its result. A failure is a Result with `error` set."""
-        if self._closed:
-            raise RuntimeError("the sandbox is closed")
+        if os.getpid() != self._owner:
+            raise RuntimeError("a sandbox cannot be used in a forked process: make one there")
         text = strip_terminators(sql if self._rewrite is None else self._rewrite(sql))
         if len(text) > _MAX_SQL:
             return Result(error=f"the query is longer than {_MAX_SQL} characters")
@@ -213,6 +244,8 @@ class SandboxPool:
         }
         with self._slots:
             with self._lock:
+                if self._closed:
+                    raise RuntimeError(_CLOSED)
                 worker = self._free.pop() if self._free else None
             try:
                 if worker is None:
@@ -223,12 +256,11 @@ class SandboxPool:
             except BaseException:
                 if worker is not None:
                     self._retire(worker)
-                self._give(None)
                 raise
             if not keep:
                 self._retire(worker)
                 # Start the next one now: it gets ready while nobody waits for it.
-                worker = None if self._closed else self._spawn()
+                worker = self._spawn()
             self._give(worker)
         return result
 
@@ -241,7 +273,7 @@ class SandboxPool:
             return Result(error=text, seconds=limits.seconds), False
         except WorkerDied:
             if self._closed:
-                raise RuntimeError("the sandbox was closed while a query ran") from None
+                raise RuntimeError(_CLOSED) from None
             return Result(error="the query ended its worker process (out of memory?)"), False
         return Result.from_parts(reply), "retire" not in reply
 
@@ -260,15 +292,15 @@ class SandboxPool:
                     self._knows_now = bool(reply["knows_now"])
         return bool(self._knows_now)
 
-    def _give(self, worker: _Worker | None) -> None:
+    def _give(self, worker: _Worker) -> None:
         with self._lock:
-            if worker is not None:
+            if not self._closed:
                 self._free.append(worker)
+                return
+        self._retire(worker)
 
     def _retire(self, worker: _Worker) -> None:
         with self._lock:
-            if worker not in self._all:
-                return
             self._all.discard(worker)
         worker.kill()
 
@@ -280,15 +312,18 @@ class SandboxPool:
         return await asyncio.get_running_loop().run_in_executor(self._executor, self.query, sql)
 
     def close(self) -> None:
-        """End every worker; calling it again does nothing."""
-        self._closed = True
+        """End every worker; a query in flight raises RuntimeError. Again: does nothing."""
         with self._lock:
-            workers, self._all = self._all, set()
+            self._closed = True
+            free, self._free = self._free, []
+            busy = self._all.difference(free)
             executor, self._executor = self._executor, None
-        for worker in workers:
-            worker.kill()
+        for worker in busy:
+            worker.stop()  # its thread reads the end of the pipe and collects it
+        for worker in free:
+            self._retire(worker)
         if executor is not None:
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=True, cancel_futures=True)
 
     def __enter__(self) -> SandboxPool:
         return self

@@ -1,4 +1,4 @@
-"""The process that runs a model's SQL. Executed by path with `python -I -S`, never imported by it.
+"""The process that runs a model's SQL: executed by `sandbox`, never forked or called in process.
 
 Standard library only: it must start in a few milliseconds and must not see the parent's modules,
 threads or devices. One request at a time comes in on standard input, one reply goes out on standard
@@ -11,8 +11,7 @@ output, both as a 4-byte length and JSON. The guards, from the inside out:
 - a watchdog thread that ends the process when its parent is gone. (`PR_SET_PDEATHSIG` would also
   fire when merely the parent's *thread* that started the worker ends: routine in a thread pool.)
 
-SQLite's functions of time are replaced by functions that know the database's clock. They call
-SQLite's own arithmetic on a second, empty connection, so a date is bit for bit SQLite's.
+SQLite's functions of time are replaced as `worker_clock` says.
 """
 
 from __future__ import annotations
@@ -25,15 +24,14 @@ import resource
 import select
 import sqlite3
 import struct
-import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
+
+from sentinel.sql.worker_clock import Clock, knows_now
 
 HEADER = struct.Struct(">I")
 PROGRESS_OPS = 2000
-CACHED_DATES = 50_000
 MAX_ERROR = 500
 
 # Documented functions of SQLite: core, aggregate, window, date, mathematics, JSON, full text.
@@ -41,22 +39,21 @@ MAX_ERROR = 500
 FUNCTIONS = frozenset(
     """
     abs changes char coalesce concat concat_ws format glob hex if ifnull iif instr
-    last_insert_rowid length like likelihood likely lower ltrim max min nullif octet_length printf
-    quote random randomblob replace round rtrim sign soundex sqlite_compileoption_get
-    sqlite_compileoption_used sqlite_source_id sqlite_version substr substring total_changes trim
-    typeof unhex unicode unistr unistr_quote unlikely upper zeroblob
-    avg count group_concat string_agg sum total median percentile percentile_cont percentile_disc
+    last_insert_rowid length like likelihood likely lower ltrim max min nullif octet_length
+    printf quote random randomblob replace round rtrim sign soundex sqlite_compileoption_get
+    sqlite_compileoption_used sqlite_source_id sqlite_version substr substring total_changes
+    trim typeof unhex unicode unistr unistr_quote unlikely upper zeroblob avg count
+    group_concat string_agg sum total median percentile percentile_cont percentile_disc
     cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank
-    row_number current_date current_time current_timestamp date datetime julianday strftime time timediff
-    unixepoch
-    acos acosh asin asinh atan atan2 atanh ceil ceiling cos cosh degrees exp floor ln log log10
-    log2 mod pi pow power radians sin sinh sqrt tan tanh trunc
-    json json_array json_array_length json_each json_error_position json_extract
-    json_group_array json_group_object json_insert json_object json_patch json_pretty json_quote
-    json_remove json_replace json_set json_tree json_type json_valid jsonb jsonb_array
-    jsonb_extract jsonb_group_array jsonb_group_object jsonb_insert jsonb_object jsonb_patch jsonb_remove
-    jsonb_replace jsonb_set subtype -> ->>
-    match regexp bm25 highlight snippet offsets
+    row_number current_date current_time current_timestamp date datetime julianday strftime
+    time timediff unixepoch acos acosh asin asinh atan atan2 atanh ceil ceiling cos cosh
+    degrees exp floor ln log log10 log2 mod pi pow power radians sin sinh sqrt tan tanh
+    trunc json json_array json_array_length json_each json_error_position json_extract
+    json_group_array json_group_object json_insert json_object json_patch json_pretty
+    json_quote json_remove json_replace json_set json_tree json_type json_valid jsonb
+    jsonb_array jsonb_extract jsonb_group_array jsonb_group_object jsonb_insert jsonb_object
+    jsonb_patch jsonb_remove jsonb_replace jsonb_set subtype -> ->> match regexp bm25
+    highlight snippet offsets
     """.split()  # noqa: SIM905 - a list of words reads better
 )
 TABLE_FUNCTIONS = ("json_each", "json_tree")
@@ -76,87 +73,11 @@ LIMITS = {
 }
 
 
-class Clock:
-    """SQLite's functions of time with another idea of now."""
-
-    NAMES = ("date", "time", "datetime", "julianday", "unixepoch", "strftime", "timediff")
-
-    def __init__(self, now: str) -> None:
-        self._now = now
-        self._sqlite = sqlite3.connect(":memory:", isolation_level=None)
-        self._cache: dict[tuple[Any, ...], Any] = {}
-        # Since 3.42 a leading 'subsec' means "now, with fractions".
-        self._implied = {"subsec", "subsecond"} if sqlite3.sqlite_version_info >= (3, 42) else set()
-        known = {row[0] for row in self._sqlite.execute("PRAGMA function_list")}
-        self.names = [name for name in self.NAMES if name in known]
-        self._sql = {name: f"SELECT {name}(%s)" for name in self.names}
-
-    def function(self, name: str) -> Callable[..., Any]:
-        """The replacement of one function, for any number of arguments."""
-        cache = self._cache
-
-        def call(*args: Any) -> Any:
-            key = (name, *args)
-            try:
-                return cache[key]
-            except KeyError:
-                pass
-            value = self._native(name, args)
-            # 1, 1.0 and '1' may print differently but hash alike: only texts are remembered.
-            if all(type(arg) is str for arg in args):
-                if len(cache) >= CACHED_DATES:
-                    cache.clear()
-                cache[key] = value
-            return value
-
-        return call
-
-    def _native(self, name: str, args: tuple[Any, ...]) -> Any:
-        times = list(args)
-        if name == "strftime":
-            if not times:
-                raise ValueError("strftime needs a format")
-            times[0] = self._format(times[0])
-            times[1:] = self._bound(times[1:])
-        elif name == "timediff":
-            times = [self._bound([t])[0] for t in times]
-        else:
-            times = self._bound(times)
-        marks = ",".join("?" * len(times))
-        return self._sqlite.execute(self._sql[name] % marks, times).fetchone()[0]
-
-    def _bound(self, times: list[Any]) -> list[Any]:
-        if not times:
-            return [self._now]
-        first = _c_string(times[0])
-        if first == "now":
-            return [self._now, *times[1:]]
-        return [self._now, *times] if first in self._implied else times
-
-    @staticmethod
-    def _format(value: Any) -> Any:
-        """`%y` and `%j` as the data set means them: it was lower-cased from `%Y` and `%J`."""
-        if isinstance(value, bytes):
-            value = value.decode(errors="replace")
-        if not isinstance(value, str) or "%" not in value:
-            return value
-        head, *rest = value.split("%%")
-        parts = [p.replace("%y", "%Y").replace("%j", "%J") for p in (head, *rest)]
-        return "%%".join(parts)
-
-
-def _c_string(value: Any) -> str | None:
-    """A text as SQLite's date parser reads it: to the first NUL, lower case; None for numbers."""
-    if isinstance(value, bytes):
-        value = value.decode(errors="replace")
-    return value.split("\0", 1)[0].lower() if isinstance(value, str) else None
-
-
 class Database:
     """The read-only database, and the guards that every statement passes."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        self._uri: str = config["uri"]
+        self.uri: str = config["uri"]
         self._heap = int(config["heap_bytes"])
         self._clock_text: str = config["clock"]
         self._clock = Clock(self._clock_text)
@@ -181,29 +102,8 @@ class Database:
             connection.close()
         self._connections.clear()
 
-    def knows_now(self, seconds: float) -> bool:
-        """May a cell, a name, a view or a generated column of the database say `now`?
-
-        True as well when the scan takes longer than `seconds`.
-        """
-        db = sqlite3.connect(self._uri, uri=True, isolation_level=None)
-        end = time.monotonic() + seconds
-        db.set_progress_handler(lambda: time.monotonic() > end, 100_000)
-        try:
-            schema = db.execute("SELECT name, type, sql FROM sqlite_master").fetchall()
-            if any(
-                name.lower() == "now" or type_ == "view" or _computed(sql or "")
-                for name, type_, sql in schema
-            ):
-                return True
-            return any(_table_says_now(db, name) for name, type_, _ in schema if type_ == "table")
-        except sqlite3.Error:
-            return True
-        finally:
-            db.close()
-
     def _open(self, plain: bool) -> sqlite3.Connection:
-        db = sqlite3.connect(self._uri, uri=True, isolation_level=None, cached_statements=0)
+        db = sqlite3.connect(self.uri, uri=True, isolation_level=None, cached_statements=0)
         db.text_factory = _text
         db.execute("PRAGMA temp_store=MEMORY").fetchall()
         db.execute(f"PRAGMA hard_heap_limit={self._heap}").fetchall()
@@ -255,10 +155,9 @@ class Database:
         return time.monotonic() > self._deadline
 
     def _randomblob(self, size: Any) -> bytes:
-        n = max(1, int(size or 0))
-        if n > LIMITS[sqlite3.SQLITE_LIMIT_LENGTH]:
-            raise ValueError("string or blob too big")
-        return self._rng.randbytes(n)
+        n = int(size) if isinstance(size, (int, float)) and size - size == 0 else 1
+        # One byte too many is refused by SQLite itself, with its own message.
+        return self._rng.randbytes(min(max(1, n), LIMITS[sqlite3.SQLITE_LIMIT_LENGTH] + 1))
 
     def _authorize(
         self, action: int, a: str | None, b: str | None, schema: str | None, _: str | None
@@ -276,28 +175,6 @@ class Database:
             known = b is not None and b.lower() in FUNCTIONS
             return sqlite3.SQLITE_OK if known else sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_DENY
-
-
-def _computed(sql: str) -> bool:
-    words = sql.lower().split()
-    return words[:2] == ["create", "virtual"] or "generated" in words or " as (" in " ".join(words)
-
-
-def _table_says_now(db: sqlite3.Connection, table: str) -> bool:
-    quoted = table.replace('"', '""')
-    columns = [row[1].replace('"', '""') for row in db.execute(f'PRAGMA table_info("{quoted}")')]
-    tests = []
-    for column in columns:
-        # length() stops at a NUL, as the date parser does.
-        tests.append(f"""("{column}" LIKE 'now%' AND length("{column}") = 3)""")
-        tests.append(f"""("{column}" LIKE 'subsec%' AND length("{column}") IN (6, 9))""")
-        tests.append(f"""typeof("{column}") = 'blob'""")
-    # In groups: a wide table would go past the depth of an expression.
-    for i in range(0, len(tests), 60):
-        where = " OR ".join(tests[i : i + 60])
-        if db.execute(f'SELECT 1 FROM "{quoted}" WHERE {where} LIMIT 1').fetchone():
-            return True
-    return False
 
 
 def _text(data: bytes) -> str:
@@ -408,10 +285,6 @@ def main(config: dict[str, Any]) -> None:
     while True:
         request = json.loads(_read(HEADER.unpack(_read(HEADER.size))[0]))
         if "probe_seconds" in request:
-            _write({"knows_now": database.knows_now(request["probe_seconds"])})
+            _write({"knows_now": knows_now(database.uri, request["probe_seconds"])})
         else:
             _write(_run(database, request))
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
