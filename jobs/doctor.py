@@ -132,26 +132,30 @@ def _machine() -> Iterator[Check]:
 
 def engine(agent: AgentConfig) -> Check:
     """Weights, tokenizer and library of one agent. Raises UserError for what is missing."""
+    from cluster.engines import KINDS, weights_folder
+    from sentinel.nano import tokenizer_dir
+
     what = f"agent {agent.name}"
     if agent.engine == "openai":
         key = agent.api_key_env or "OPENAI_API_KEY"
         if not os.environ.get(key) and agent.base_url is None:
             raise UserError(f"no API key in ${key}", f"export {key}=… and run again")
         return Check("ok", what, f"openai, {agent.model} at {agent.base_url or 'the default URL'}")
-    if find_spec(agent.engine) is None:
-        raise UserError(f"{agent.engine} is not installed", "pip install 'sentinel-suite[gpu]'")
-    if agent.model.startswith("nano:"):
-        from sentinel.nano import tokenizer_dir, weights_dir
-
-        folder = weights_dir(agent.model.removeprefix("nano:"))
-        if not (tokenizer_dir() / "tokenizer.json").is_file():
-            raise UserError(f"no tokenizer in {tokenizer_dir()}", "reinstall sentinel-suite")
-        return Check("ok", what, f"{agent.engine}, {_size(folder)} of weights in {folder.name}")
-    folder = Path(agent.model)
-    if folder.is_absolute():
+    if agent.engine != "custom" and agent.engine not in KINDS:
+        raise UserError(
+            f"engine {agent.engine} is not available in this version",
+            f"use one of: {', '.join(sorted(KINDS))}",
+        )
+    if agent.engine == "vllm" and find_spec("vllm") is None:
+        raise UserError("vllm is not installed", "pip install 'sentinel-suite[gpu]'")
+    folder = weights_folder(agent.model)
+    if folder is None:
+        return _hub_model(what, agent)
+    if not agent.model.startswith("nano:"):
         check_model_folder(folder)
-        return Check("ok", what, f"{agent.engine}, {_size(folder)} in {folder}")
-    return _hub_model(what, agent)
+    elif not (tokenizer_dir() / "tokenizer.json").is_file():
+        raise UserError(f"no tokenizer in {tokenizer_dir()}", "reinstall sentinel-suite")
+    return Check("ok", what, f"{agent.engine}, {_size(folder)} in {folder}")
 
 
 def check_model_folder(folder: Path) -> None:

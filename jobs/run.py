@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -104,6 +105,7 @@ def run_stages(config: RunConfig, root: Path, stages: Sequence[str]) -> int:
     with run_dir.lock():
         run_dir.prepare(config.model_dump(mode="json"))
         record(run_dir)
+        _log_to(run_dir.logs / f"{stages[0] if len(stages) == 1 else 'run'}.log")
         site = config.site
         with open_cluster(
             on,
@@ -142,6 +144,16 @@ def missing_parts(config: RunConfig, run_dir: RunDir, stage: str) -> list[str]:
         for agent in config.agents
         if not run_dir.table_path(RESULT[stage], benchmark.name, agent.name).exists()
     ]
+
+
+def _log_to(path: Path) -> None:
+    """Warnings to stderr, everything from INFO on to a file of the run directory."""
+    to_file = logging.FileHandler(path, encoding="utf-8")
+    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    to_screen = logging.StreamHandler()
+    to_screen.setLevel(logging.WARNING)
+    to_screen.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[to_file, to_screen], force=True)
 
 
 def _say(text: str) -> None:

@@ -56,7 +56,9 @@ class AgentConfig(Section):
     """An agent: a model and the engine that runs it."""
 
     name: Name
-    engine: Literal["transformers", "vllm", "openai"]
+    engine: Literal["transformers", "vllm", "openai", "custom"]
+    factory: str | None = Field(default=None, pattern=r"^[\w.]+:\w+$")
+    """`module:function` that makes an engine from this mapping, for `engine: custom`."""
     model: str = Field(min_length=1)
     """`nano:NAME`, a folder, or a hub id."""
     revision: str | None = None
@@ -68,7 +70,6 @@ class AgentConfig(Section):
     base_url: str | None = None
     api_key_env: str | None = None
     tensor_parallel: int = Field(default=1, ge=1)
-    UNHASHED = frozenset({"device", "tensor_parallel", "api_key_env"})
 
 
 class BenchmarkConfig(Section):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.config import RunConfig
 from sentinel.errors import UserError
@@ -79,52 +79,17 @@ def cache_dir() -> Path:
 
 
 def task_table(config: RunConfig, benchmark: Benchmark) -> pa.Table:
-    """Every task of a benchmark as rows of the `tasks` table, with pool and fold.
+    """The `tasks` table as collection of this config writes it.
 
-    Pools are the benchmark's own where its data set fixes them, else drawn by group; folds divide
-    the train pool. Raises UserError where a pool would lack a kind of question.
+    Raises UserError where a pool or fold would lack a kind of question.
     """
-    from sentinel import splits
-    from sentinel.tables import TASKS
+    from sentinel import task_table as tables
 
+    cut = config.pools
     tasks = benchmark.tasks()
-    group = {t.task_id: t.group for t in tasks}
-    answerable = {t.task_id: t.answerable for t in tasks}
-    pools: dict[str, Any] = dict(benchmark.pools() or {})
-    free = [t for t in group if t not in pools]
-    if free:
-        cut = config.pools
-        pools |= splits.make_pools(
-            {t: group[t] for t in free},
-            {t: answerable[t] for t in free},
-            seed=cut.seed,
-            calibration=cut.calibration,
-            heldout=cut.heldout,
-        )
-    train = [t for t in group if pools[t] == splits.Pool.TRAIN]
-    folds: dict[str, int] = {}
-    if train:
-        folds = splits.make_folds(
-            {t: group[t] for t in train},
-            {t: answerable[t] for t in train},
-            n_folds=config.heads.folds,
-            seed=config.pools.seed,
-        )
-    rows = [
-        {
-            "benchmark": benchmark.name,
-            "task_id": t.task_id,
-            "group": t.group,
-            "pool": str(pools[t.task_id]),
-            "fold": folds.get(t.task_id),
-            "text": t.text,
-            "answerable": t.answerable,
-            "gold": t.gold,
-            "meta": t.meta_json(),
-        }
-        for t in tasks
-    ]
-    return TASKS.sort(TASKS.from_rows(rows))
+    pools = tables.draw_pools(benchmark, tasks, cut.seed, cut.calibration, cut.heldout).pool
+    chosen = tables.choose(tasks, pools, config.collect.limit, config.seed)
+    return tables.task_table(chosen, pools, config.heads.folds, cut.seed)
 
 
 def summary(table: pa.Table) -> list[str]:
