@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,19 @@ def read(path: Path) -> pa.Table:
         raise UserError(f"no file {path}", "name a prefix_scores table (Parquet or CSV)") from error
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path} cannot be read: {error}", "write the table again") from error
+
+
+@dataclass(frozen=True)
+class Item:
+    """One agent of one benchmark, as it travels to a worker."""
+
+    benchmark: str
+    agent: str
+    table: pa.Table
+    policy: Policy
+    config: DecideConfig
+
+
+def evaluate_item(item: Item) -> Evaluation:
+    """Evaluate a frozen policy; the same on any worker."""
+    return evaluate(item.policy, item.table, item.config)

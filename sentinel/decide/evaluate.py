@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,44 +32,44 @@ class Evaluation:
     decisions: list[Decisions]
     intervals: dict[Key, Interval]
 
-    def decision_table(self, benchmark: str) -> pa.Table:
-        """Rows of the `decisions` table."""
-        rows = []
-        for d in self.decisions:
-            reward = d.reward
-            for i in range(len(self.pool)):
-                rows.append(
-                    {
-                        "benchmark": benchmark,
-                        "agent": self.pool.agent,
-                        "episode_id": self.pool.episode[i],
-                        "group": self.pool.group[i],
-                        "system": d.system,
-                        "lam": float(d.lam),
-                        "exit_time": int(d.exit_time[i]),
-                        "exit_by": EXIT_NAMES[d.exit_by[i]],
-                        "delivered": bool(d.delivered[i]),
-                        "reward": float(reward[i]),
-                        "p": None if np.isnan(d.p[i]) else float(d.p[i]),
-                    }
-                )
-        return tables.DECISIONS.sort(tables.DECISIONS.from_rows(rows))
 
-    def interval_table(self, benchmark: str) -> pa.Table:
-        """Rows of the `intervals` table."""
-        rows = [
-            {
-                "benchmark": benchmark,
-                "agent": self.pool.agent,
-                "statistic": statistic,
-                "system": system,
-                "lam": NO_LAMBDA if lam is None else float(lam),
-                "stratum": stratum,
-                **interval.to_dict(),
-            }
-            for (statistic, system, lam, stratum), interval in self.intervals.items()
-        ]
-        return tables.INTERVALS.sort(tables.INTERVALS.from_rows(rows))
+def decision_table(benchmark: str, pool: Prefixes, decided: Iterable[Decisions]) -> pa.Table:
+    """Rows of the table `decisions`: every episode of a pool under every system and λ."""
+    rows = [
+        {
+            "benchmark": benchmark,
+            "agent": pool.agent,
+            "episode_id": pool.episode[i],
+            "group": pool.group[i],
+            "system": d.system,
+            "lam": float(d.lam),
+            "exit_time": int(d.exit_time[i]),
+            "exit_by": EXIT_NAMES[d.exit_by[i]],
+            "delivered": bool(d.delivered[i]),
+            "reward": float(d.gain[i] - float(d.lam) * d.loss[i]),
+            "p": None if np.isnan(d.p[i]) else float(d.p[i]),
+        }
+        for d in decided
+        for i in range(len(pool))
+    ]
+    return tables.DECISIONS.sort(tables.DECISIONS.from_rows(rows))
+
+
+def interval_table(benchmark: str, agent: str, intervals: Mapping[Key, Interval]) -> pa.Table:
+    """Rows of the table `intervals`."""
+    rows = [
+        {
+            "benchmark": benchmark,
+            "agent": agent,
+            "statistic": statistic,
+            "system": system,
+            "lam": NO_LAMBDA if lam is None else float(lam),
+            "stratum": stratum,
+            **interval.to_dict(),
+        }
+        for (statistic, system, lam, stratum), interval in intervals.items()
+    ]
+    return tables.INTERVALS.sort(tables.INTERVALS.from_rows(rows))
 
 
 def evaluate(

@@ -141,16 +141,21 @@ class Policy:
     def save(self, folder: Path) -> None:
         """Write `policy.json` and, where a hybrid delivers, `estimator.skops`."""
         folder.mkdir(parents=True, exist_ok=True)
-        if self.model is not None:
-            (folder / "estimator.skops").write_bytes(estimator.dump(self.model))
+        data = self.archive()
+        if data is not None:
+            (folder / "estimator.skops").write_bytes(data)
         (folder / "policy.json").write_text(self.to_json() + "\n", encoding="ascii")
+
+    def archive(self) -> bytes | None:
+        """The hybrid estimator as a skops archive; None where the head delivers."""
+        return None if self.model is None else estimator.dump(self.model)
 
     @classmethod
     def load(cls, folder: Path) -> Policy:
         """Inverse of `save`."""
         path = folder / "estimator.skops"
         model = estimator.load(path.read_bytes()) if path.is_file() else None
-        return cls.from_json((folder / "policy.json").read_text(encoding="ascii"), model)
+        return cls.from_json((folder / "policy.json").read_text(encoding="utf-8"), model)
 
 
 def canonical(value: Any) -> str:

@@ -1,0 +1,126 @@
+"""Stage bootstrap: everything read on the held-out pool, with cluster intervals.
+
+Reads `prefix_scores` and the frozen monitor; writes the table `intervals` and, beside the monitor,
+`evaluation.json` (what the report shows) and `decide.json` (what `sentinel decide` prints for the
+same table, byte for byte).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cluster import files
+from cluster.ledger import Ledger
+from cluster.pool import ItemError
+from jobs.calibrate import join, manifest_hash, monitor_folder, settings, write_bytes
+from sentinel.decide import Evaluation, Policy, driver, from_table
+from sentinel.decide.evaluate import interval_table, rescore
+
+if TYPE_CHECKING:
+    from cluster.pool import Cluster
+    from cluster.run_dir import RunDir
+    from jobs.config import RunConfig
+
+STAGE = "bootstrap"
+
+
+def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
+    """Evaluate every agent with a frozen monitor, one task each; finished parts are kept."""
+    waiting = []
+    for benchmark in config.benchmarks:
+        for agent in config.agents:
+            names = (benchmark.name, agent.name)
+            if not (monitor_folder(run_dir, *names) / "policy.json").exists():
+                continue
+            if not run_dir.table_path("prefix_scores", *names).exists():
+                continue
+            if _done(config, run_dir, *names):
+                run_dir.compact(STAGE, *names, ["intervals"])
+            else:
+                waiting.append(names)
+    options = settings(config)
+    items = (
+        driver.Item(
+            benchmark,
+            agent,
+            run_dir.read("prefix_scores", benchmark, agent),
+            Policy.load(monitor_folder(run_dir, benchmark, agent)),
+            options,
+        )
+        for benchmark, agent in waiting
+    )
+    for item, result in cluster.map(STAGE, driver.evaluate_item, items):
+        if isinstance(result, ItemError):
+            result.reraise()
+            continue
+        _write(config, run_dir, item, result)
+
+
+def _hash(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> str:
+    options = settings(config)
+    policy = Policy.load(monitor_folder(run_dir, benchmark, agent))
+    prefixes = run_dir.table_hash("prefix_scores", benchmark, agent)
+    return files.digest([prefixes, policy.hash(), options.resamples, options.seed])
+
+
+def _items(config: RunConfig) -> list[str]:
+    """Parts of an agent; a further λ or share adds parts and leaves the finished ones alone."""
+    options = settings(config)
+    shares = [f"lambda={lam} pi={share}" for lam in options.lambdas for share in options.shares]
+    return ["common", *(f"lambda={lam}" for lam in options.lambdas), *shares]
+
+
+def _done(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> bool:
+    digest = _hash(config, run_dir, benchmark, agent)
+    parts = [run_dir.is_done(STAGE, benchmark, agent, i, digest) for i in _items(config)]
+    folder = monitor_folder(run_dir, benchmark, agent)
+    written = [(folder / name).exists() for name in ("evaluation.json", "decide.json")]
+    return all(parts) and all(written)
+
+
+def _write(config: RunConfig, run_dir: RunDir, item: driver.Item, evaluation: Evaluation) -> None:
+    benchmark, agent = item.benchmark, item.agent
+    folder = monitor_folder(run_dir, benchmark, agent)
+    text = driver.dumps(driver.document([(item.policy, evaluation)]))
+    write_bytes(folder / "decide.json", text.encode("ascii"))
+    looks = Ledger.beside(run_dir.root).looks(benchmark, manifest_hash(run_dir, benchmark), agent)
+    whole: dict[str, Any] = {
+        **evaluation.summary,
+        "benchmark": benchmark,
+        "rescored": _rescored(config, run_dir, item),
+        "ledger": {
+            "evaluations": looks.evaluations,
+            "monitors": list(looks.monitors),
+            "reasons": list(looks.reasons),
+        },
+    }
+    files.write_json(folder / "evaluation.json", whole)
+    digest = _hash(config, run_dir, benchmark, agent)
+    for name in _items(config):
+        lam, share = _place(name)
+        chosen = {
+            key: value
+            for key, value in evaluation.intervals.items()
+            if key[2] == lam and (key[3] if key[3].startswith("pi=") else None) == share
+        }
+        part = interval_table(benchmark, agent, chosen)
+        run_dir.commit(STAGE, benchmark, agent, name, {"intervals": part}, digest)
+    run_dir.compact(STAGE, benchmark, agent, ["intervals"])
+
+
+def _place(item: str) -> tuple[str | None, str | None]:
+    """(λ, stratum π) of a part's name; None where it has none."""
+    if item == "common":
+        return None, None
+    lam, _, share = item.removeprefix("lambda=").partition(" ")
+    return lam, share or None
+
+
+def _rescored(config: RunConfig, run_dir: RunDir, item: driver.Item) -> dict[str, Any]:
+    """The ladder under every other label the run has (strict scoring), decisions frozen."""
+    labels = run_dir.read("labels", item.benchmark, item.agent).column("label")
+    found = {}
+    for label in sorted(set(labels.to_pylist()) - {config.label}):
+        table, _ = join(config, run_dir, item.benchmark, item.agent, label)
+        found[label] = rescore(item.policy, from_table(table), item.config)
+    return found
