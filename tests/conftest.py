@@ -1,0 +1,27 @@
+"""One Ray for the whole test session, started by the first test that asks for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# Ray workers take over the driver's import path: what a test imports, its workers can import.
+for folder in (ROOT, ROOT / "tests" / "support"):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[object]:
+    """A `Cluster` over a private Ray: 2 CPUs, 200 MB object store, token, no dashboard.
+
+    Its temp dir carries this process's id, so that the next session removes what a dead one left.
+    """
+    from cluster.pool import open_cluster
+
+    with open_cluster("local", cpus=2, gpus=0, object_store_mb=200) as cluster:
+        yield cluster
