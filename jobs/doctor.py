@@ -148,12 +148,12 @@ def engine(agent: AgentConfig) -> Check:
         )
     if agent.engine == "vllm" and find_spec("vllm") is None:
         raise UserError("vllm is not installed", "pip install 'sentinel-suite[gpu]'")
+    if Path(agent.model).is_absolute():
+        check_model_folder(Path(agent.model))
     folder = weights_folder(agent.model)
     if folder is None:
         return _hub_model(what, agent)
-    if not agent.model.startswith("nano:"):
-        check_model_folder(folder)
-    elif not (tokenizer_dir() / "tokenizer.json").is_file():
+    if agent.model.startswith("nano:") and not (tokenizer_dir() / "tokenizer.json").is_file():
         raise UserError(f"no tokenizer in {tokenizer_dir()}", "reinstall sentinel-suite")
     return Check("ok", what, f"{agent.engine}, {_size(folder)} in {folder}")
 

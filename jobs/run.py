@@ -103,7 +103,8 @@ def run_stages(config: RunConfig, root: Path, stages: Sequence[str]) -> int:
     modules = [importlib.import_module(f"jobs.{stage}") for stage in stages]
     on = config.on if any(stage in NEEDS_WORKERS for stage in stages) else "debug"
     with run_dir.lock():
-        run_dir.prepare(config.model_dump(mode="json"))
+        # `again` is said each time; a resumed run must not inherit it.
+        run_dir.prepare(config.model_copy(update={"again": None}).model_dump(mode="json"))
         record(run_dir)
         _log_to(run_dir.logs / f"{stages[0] if len(stages) == 1 else 'run'}.log")
         site = config.site
