@@ -57,11 +57,12 @@ class Where:
 
 @dataclass(frozen=True)
 class GoldItem:
-    """All reference queries of one benchmark."""
+    """All reference queries of one benchmark. `execute=False`: they are done, read the schema."""
 
     where: Where
     settings: Mapping[str, Any]
     cache: str
+    execute: bool = True
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,8 @@ class FoldItem:
 def run_gold(item: GoldItem) -> dict[str, Any]:
     """Execute every reference query once, in the sandbox the agents' queries run in.
 
-    Returns `tables` (golds: task_id, result, ordered), and `schema` and `clock` of the database; all
-    empty for a benchmark without SQL.
+    Returns `tables` (golds: task_id, result, ordered), and `schema` and `clock` of the database;
+    all empty for a benchmark without SQL.
     """
     from sentinel.benchmarks.registry import load
     from sentinel.labels import is_ordered
@@ -134,7 +135,7 @@ def run_gold(item: GoldItem) -> dict[str, Any]:
                 "ordered": is_ordered(task["gold"]),
             }
             for task_id, task in known.items()
-            if task["gold"] is not None and task["answerable"]
+            if item.execute and task["gold"] is not None and task["answerable"]
         ]
         return {
             "tables": {GOLDS: pa.Table.from_pylist(rows, schema=GOLD_SCHEMA)},
@@ -189,8 +190,8 @@ def snapshot_part(item: SnapshotItem) -> dict[str, Any]:
 def fold_part(item: FoldItem) -> dict[str, Any]:
     """Fit one head of one fold and score its rows: `tables` (scores) and `metrics`.
 
-    Where the training rows have one class or there are none, the logits are null and `metrics` names
-    the cause. Raises HeadFailure when a fit that was begun cannot go on.
+    Where the training rows have one class or there are none, the logits are null and `metrics`
+    names the cause. Raises HeadFailure when a fit that was begun cannot go on.
     """
     from sentinel.heads.config import HeadConfig, HeadFailure
     from sentinel.heads.folds import fit_fold

@@ -1,15 +1,15 @@
 """`sentinel heads`: two text heads per agent, cross-fitted over the folds, and a final pair.
 
-Each (head, fold) is one task and one part: a killed run repeats only what it had not finished. Train
-episodes get out-of-fold logits; the final pair, fitted on the whole train pool, scores calibration
-and held-out.
+Each (head, fold) is one task and one part: a killed run repeats only what it had not finished.
+Train episodes get out-of-fold logits; the final pair, fitted on the whole train pool, scores
+calibration and held-out.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cluster import files
 from cluster.head_stages import (
@@ -123,9 +123,9 @@ def _done(run_dir: RunDir, where: Where, item: str, hashes: dict[Where, str]) ->
 
 
 def _commit(
-    run_dir: RunDir, where: Where, item: str, tables: dict[str, object], hashes: dict[Where, str]
+    run_dir: RunDir, where: Where, item: str, tables: dict[str, Any], hashes: dict[Where, str]
 ) -> None:
-    run_dir.commit(HEADS, where.benchmark, where.agent, item, tables, hashes[where])  # type: ignore[arg-type]
+    run_dir.commit(HEADS, where.benchmark, where.agent, item, tables, hashes[where])
 
 
 def _metric(run_dir: RunDir, where: Where, **values: object) -> None:

@@ -91,7 +91,7 @@ def fit_head(
                 schedule.step()
                 losses.append(value * len(batch))
                 seen += int(mask.sum())
-            record = {
+            record: dict[str, Any] = {
                 "epoch": epoch,
                 "loss": sum(losses) / len(rows),
                 "tokens_per_second": round(seen / (time.perf_counter() - started)),

@@ -43,7 +43,8 @@ def score_tokens(
 def deduplicate(tokens: Tokenized) -> tuple[Tokenized, np.ndarray]:
     """Rows of distinct ids, in order of first appearance, and (n,) where each row is among them."""
     seen: dict[bytes, int] = {}
-    first, index = [], np.zeros(len(tokens), dtype=np.int64)
+    first: list[int] = []
+    index = np.zeros(len(tokens), dtype=np.int64)
     for row in range(len(tokens)):
         key = tokens.ids[tokens.starts[row] : tokens.starts[row + 1]].tobytes()
         if key not in seen:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import sqlglot
 from sqlglot import exp
@@ -143,13 +144,14 @@ def parse_query(sql: str) -> exp.Expression | None:
 
     Raises RecursionError or SqlglotError where the text is beyond the parser.
     """
-    found: list[exp.Expression] = []
+    found: list[Any] = []
     for parsed in sqlglot.parse(sql, read="sqlite"):
         parts = parsed.expressions if isinstance(parsed, exp.Block) else [parsed]
         found += [p for p in parts if p is not None and not isinstance(p, exp.Semicolon)]
-    if len(found) != 1 or not isinstance(found[0], (exp.Query, exp.Values)):
+    if len(found) != 1 or not isinstance(found[0], exp.Query | exp.Values):
         return None
-    return found[0]
+    query: Any = found[0]
+    return query
 
 
 @dataclass(slots=True)
