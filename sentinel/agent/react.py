@@ -114,9 +114,7 @@ def format(action: Action, dialect: Dialect = SQL_DIALECT) -> str:
     return "\n".join(lines)
 
 
-def parse(
-    text: str, dialect: Dialect = SQL_DIALECT, finish_reason: str | None = "stop"
-) -> Action:
+def parse(text: str, dialect: Dialect = SQL_DIALECT, finish_reason: str | None = "stop") -> Action:
     """Read one turn. Never raises; what cannot be read is `malformed` with its `problem`.
 
     >>> parse("Final_SQL: ```sql\\nselect 1\\n```")

@@ -61,6 +61,11 @@ def label_pattern(dialect: Dialect) -> re.Pattern[str]:
     )
 
 
+def _canonical(dialect: Dialect) -> tuple[str | None, ...]:
+    close = (dialect.abstain or "").partition(":")[0]
+    return (dialect.act, dialect.final, close, "THOUGHT", "BEST_SO_FAR")
+
+
 @dataclass(frozen=True, slots=True)
 class _Section:
     role: str
@@ -126,9 +131,8 @@ class Reader:
             end = matches[i + 1].start() if i + 1 < len(matches) else len(text)
             body, forgiven = text[match.end() : end], set[str]()
             label = match.group("label")
-            if label not in (self.dialect.act, self.dialect.final, "THOUGHT", "BEST_SO_FAR"):
-                if label != (self.dialect.abstain or "").partition(":")[0]:
-                    forgiven.add("label")
+            if label not in _canonical(self.dialect):
+                forgiven.add("label")
             if match.group("step"):
                 forgiven.add("step number")
             if match.group("mark").strip() or match.group("close").strip() or match.group("bold"):
