@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-# Ray workers take over the driver's import path: what a test imports, its workers can import.
-for folder in (ROOT, ROOT / "tests" / "support"):
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
 
 
 @pytest.fixture(scope="session")
@@ -23,5 +19,7 @@ def ray_cluster() -> Iterator[object]:
     """
     from cluster.pool import open_cluster
 
+    # What a test imports, its workers can import.
+    os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}"
     with open_cluster("local", cpus=2, gpus=0, object_store_mb=200) as cluster:
         yield cluster
