@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sentinel.agent.react import Dialect
@@ -190,7 +189,7 @@ class ClinicBenchmark:
             text=question.text,
             answerable=isinstance(source, Template),
             gold=question.sql,
-            meta=MappingProxyType(meta),
+            meta=meta,
         )
 
     # --- the rest of the protocol --------------------------------------------------------------

@@ -33,10 +33,9 @@ def normalise(sql: str) -> str:
     tables = {table.name for table in tree.find_all(exp.Table)}
 
     def rewrite(node: exp.Expression) -> exp.Expression:
-        if isinstance(node, exp.Literal):
+        signed = node.this if isinstance(node, exp.Neg) else node
+        if isinstance(signed, exp.Literal):
             return exp.Placeholder()
-        if isinstance(node, exp.Neg) and isinstance(node.this, exp.Placeholder):
-            return node.this
         if isinstance(node, exp.Identifier) and node.name in names and node.name not in tables:
             return exp.to_identifier(names[node.name])
         return node

@@ -104,7 +104,7 @@ class _Hospital:
         return len(rows)
 
     def _dictionaries(self) -> None:
-        for code, short, long, _, _ in v.DIAGNOSES:
+        for code, short, long in v.DIAGNOSES:
             self.add("d_icd_diagnoses", code, short, long)
         for code, short, long in v.PROCEDURES:
             self.add("d_icd_procedures", code, short, long)
@@ -177,7 +177,8 @@ class _Hospital:
             if extra not in illnesses:
                 illnesses.append(extra)
         drugs, procedures = set(d.sample(v.COMMON_DRUGS, d.between(2, 4))), []
-        for code, _, _, usual_drugs, usual_procedures in illnesses:
+        for code, title, _ in illnesses:
+            usual_drugs, usual_procedures = v.USUAL[title]
             at = d.moment(start, min(end, start + timedelta(days=1)))
             event = self.add("diagnoses_icd", subject, visit, code, _time(at))
             self._charge(at, subject, "diagnoses_icd", event, 40.0)
@@ -194,8 +195,8 @@ class _Hospital:
         self._labs(subject, start, end)
         for _ in range(d.below(4)):
             organism = d.pick(v.ORGANISMS) if d.u() < 0.6 else None
-            at = _time(d.moment(start, end))
-            self.add("microbiologyevents", subject, visit, at, d.pick(v.SPECIMENS), organism)
+            taken = _time(d.moment(start, end))
+            self.add("microbiologyevents", subject, visit, taken, d.pick(v.SPECIMENS), organism)
         self._wards(subject, start, end, current)
 
     def _drugs(
@@ -223,9 +224,7 @@ class _Hospital:
             level = typical + 0.6 * spread * d.bell()
             for at in sorted(d.moment(start, end) for _ in range(d.between(1, 4))):
                 value = round(max(level + 0.6 * spread * d.bell(), typical * 0.25), decimals)
-                event = self.add(
-                    "labevents", subject, self.visit_id, item, _time(at), value, unit
-                )
+                event = self.add("labevents", subject, self.visit_id, item, _time(at), value, unit)
                 self._charge(at, subject, "labevents", event, 18.0)
 
     def _wards(self, subject: int, start: datetime, end: datetime, current: bool) -> None:
@@ -245,17 +244,18 @@ class _Hospital:
                 into, out = moments[i], moments[i + 1]
                 if (out - into) < timedelta(minutes=1):
                     continue
-                leaves = None if current and out == end else _time(out)
                 kind = "admit" if i == 0 else "transfer"
+                span = (_time(into), None if current and out == end else _time(out))
                 if i % 2 == 0:
-                    self.add("transfers", subject, visit, None, kind, None, floor, _time(into), leaves)
+                    self.add("transfers", subject, visit, None, kind, None, floor, *span)
                     continue
                 unit = d.weighted(v.CARE_UNITS)
                 other = unit if d.u() < 0.85 else d.weighted(v.CARE_UNITS)
                 first, final = d.pick(v.WARDS[unit]), d.pick(v.WARDS[other])
                 self.stay_id += d.between(1, 9)
-                self.add("icustays", subject, visit, self.stay_id, unit, other, first, final, _time(into), leaves)
-                self.add("transfers", subject, visit, self.stay_id, kind, unit, first, _time(into), leaves)
+                ids = (subject, visit, self.stay_id)
+                self.add("icustays", *ids, unit, other, first, final, *span)
+                self.add("transfers", *ids, kind, unit, first, *span)
                 self._monitor(subject, into, out)
         if not current:
             self.add("transfers", subject, visit, None, "discharge", None, floor, _time(end), None)
@@ -273,10 +273,7 @@ class _Hospital:
             for item, _, usual in d.sample(items, d.between(1, 4)):
                 for at in sorted(d.moment(start, end) for _ in range(d.between(1, 4))):
                     amount = float(round(usual * (0.4 + 1.2 * d.u())))
-                    if table == "inputevents_cv":
-                        self.add(table, *ids, _time(at), item, amount)
-                    else:
-                        self.add(table, *ids, _time(at), item, amount)
+                    self.add(table, *ids, _time(at), item, amount)
 
 
 def hospital_rows(seed: int, patients: int) -> Rows:
@@ -334,6 +331,6 @@ def build(path: Path, rows: Rows) -> None:
             connection.close()
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -7,12 +7,12 @@ applied to each kind by itself.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from sentinel.benchmarks.base import Task
+from sentinel.splits import make_pools
 
 POOL_SEED = 42
 WITHHELD_EVERY = 7
@@ -25,30 +25,17 @@ def shuffled_groups(groups: Iterable[str], seed: int = POOL_SEED) -> list[str]:
     return ids
 
 
-def stratified_pools(
-    tasks: Sequence[Task], calibration: float = 0.2, heldout: float = 0.2
-) -> dict[str, str]:
-    """task_id → pool: whole groups, each kind filled to its share, calibration first."""
+def stratified_pools(tasks: Sequence[Task]) -> dict[str, str]:
+    """task_id → pool: whole groups, each kind filled to its share, calibration first.
+
+    Raises UserError when a pool would hold only one kind of question.
+    """
     pool_of: dict[str, str] = {}
     for answerable in (True, False):
-        kind = [task for task in tasks if task.answerable is answerable]
-        sizes = Counter(task.group for task in kind)
-        pool_of_group = _fill(sizes, {"calibration": calibration, "heldout": heldout})
-        pool_of |= {task.task_id: pool_of_group[task.group] for task in kind}
-    return {task.task_id: pool_of[task.task_id] for task in tasks}
-
-
-def _fill(sizes: Mapping[str, int], shares: Mapping[str, float]) -> dict[str, str]:
-    total = sum(sizes.values())
-    pools, result = list(shares), {}
-    filled = 0
-    for group in shuffled_groups(sizes):
-        while pools and filled >= shares[pools[0]] * total:
-            pools.pop(0)
-            filled = 0
-        result[group] = pools[0] if pools else "train"
-        filled += sizes[group]
-    return result
+        groups = {task.task_id: task.group for task in tasks if task.answerable is answerable}
+        # one kind at a time: the rule's own check for two kinds does not apply
+        pool_of |= make_pools(groups, dict.fromkeys(groups), POOL_SEED)
+    return {task.task_id: str(pool_of[task.task_id]) for task in tasks}
 
 
 def withheld(answerable: Iterable[str], unanswerable: Iterable[str], seed: int) -> frozenset[str]:

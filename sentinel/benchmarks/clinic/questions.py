@@ -1,14 +1,17 @@
 """The seeded question generator: template, paraphrase and slot values, checked on the database.
 
-Two *sides* share every template: a fixed hash of the gold SQL (of the values, for an unanswerable
-topic) puts a question on the benchmark's side or on the side that agents are trained on. So the
-two never share a question text, a tuple of values or a gold query, whatever seeds and sizes are
-chosen. Groups are filled evenly, so that no template dominates a pool.
+Two *sides* share every template: the gold SQL (the values, for an unanswerable topic) decides, by
+a fixed hash, whether a question is the benchmark's or one that agents are trained on; where a
+template has few values, they are ranked by the hash and dealt in turn, so that both get half. So
+the two never share a question text, a tuple of values or a gold query, whatever seeds and sizes are
+chosen for one hospital. Groups are filled evenly, so that no template dominates a pool.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
+import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +24,11 @@ from sentinel.benchmarks.clinic.values import Row, Sources, Value, fill_sql, fil
 from sentinel.errors import UserError
 
 BENCHMARK, AGENT = 0, 1
-KEEP_EMPTY = 0.03
-"""Share of drawn empty or null results that stay: an empty result is not proof of anything."""
-KEEP_ZERO = 0.35
-"""Share of drawn counts of zero that stay (a real value, but a dull one)."""
-_TRIES = 30
+_KEEP = {"value": 1.0, "zero": 0.35, "empty": 0.03, "unsure": 0.0}
+"""Share of drawn questions that stay, by verdict. Some empty results do: an empty result proves
+nothing. A count of zero is a real value, but a dull one."""
+_SMALL = 2_000
+"""Tuples of values up to which a template's are dealt to the two sides in turn."""
 _T = TypeVar("_T")
 
 
@@ -67,9 +70,36 @@ class Checker:
         return "zero" if rows == [(0,)] else "value"
 
 
-def side_of(key: str) -> int:
-    """BENCHMARK or AGENT: a fixed, even split of gold queries and of topics' values."""
-    return hashlib.sha256(f"side {key}".encode()).digest()[0] & 1
+def _rank(key: str) -> bytes:
+    return hashlib.sha256(f"side {key}".encode()).digest()
+
+
+class _Sides:
+    """BENCHMARK or AGENT for each tuple of values of one template, whatever the seed."""
+
+    def __init__(self, source: Template | Topic, tables: Sequence[Sequence[Row]]) -> None:
+        self._source = source
+        self._dealt: dict[str, int] | None = None
+        self.size = math.prod(map(len, tables))
+        if self.size <= _SMALL:
+            keys = {self.key(_merged(rows)) for rows in itertools.product(*tables)}
+            self._dealt = {key: i & 1 for i, key in enumerate(sorted(keys, key=_rank))}
+
+    def key(self, row: Row) -> str:
+        """What identifies a question whatever its wording: gold SQL, or topic and values."""
+        if isinstance(self._source, Template):
+            return fill_sql(self._source.sql, row)
+        return f"{self._source.id} {sorted((name, v.literal) for name, v in row.items())}"
+
+    def of(self, key: str) -> int:
+        return self._dealt[key] if self._dealt is not None else _rank(key)[0] & 1
+
+
+def _merged(rows: Iterable[Row]) -> Row:
+    merged: dict[str, Value] = {}
+    for row in rows:
+        merged.update(row)
+    return merged
 
 
 class _Stream:
@@ -78,19 +108,20 @@ class _Stream:
     def __init__(
         self, source: Template | Topic, side: int, seed: int, sources: Sources, repeat_values: bool
     ) -> None:
-        key = int.from_bytes(hashlib.sha256(source.id.encode()).digest()[:6], "big")
-        self._rng = np.random.Generator(np.random.PCG64([seed, side, key]))
+        name = int.from_bytes(hashlib.sha256(source.id.encode()).digest()[:6], "big")
+        self._rng = np.random.Generator(np.random.PCG64([seed, side, name]))
         self._source, self._side, self._repeat = source, side, repeat_values
-        self._tables = [sources.rows(name) for name in source.slots]
-        self._texts: set[str] = set()
-        self._values: set[str] = set()
+        self._tables = [sources.rows(slot) for slot in source.slots]
+        self._sides = _Sides(source, self._tables)
+        self._used: set[str] = set()
+        self._patience = 300 if self._sides.size <= _SMALL else 100
         self._misses = 0
 
     def take(self, n: int, checker: Checker, taken: set[str]) -> list[Question]:
         """Up to n more questions; fewer when the template's values are used up."""
         found: list[Question] = []
-        # misses in a row mean that the values are used up (or that hardly any gives a result)
-        while len(found) < n and self._misses < _TRIES * (8 if self._small else 3):
+        # many misses in a row: the values are used up, or hardly any gives a result
+        while len(found) < n and self._misses < self._patience:
             question = self._draw(checker, taken)
             if question is None:
                 self._misses += 1
@@ -99,42 +130,25 @@ class _Stream:
             found.append(question)
         return found
 
-    @property
-    def _small(self) -> bool:
-        size = 1
-        for table in self._tables:
-            size *= len(table)
-        return size < 2_000
-
     def _below(self, n: int) -> int:
         return int(self._rng.random() * n)
 
     def _draw(self, checker: Checker, taken: set[str]) -> Question | None:
         source = self._source
-        row: dict[str, Value] = {}
-        for table in self._tables:
-            row.update(table[self._below(len(table))])
-        return self._make(source, row, checker, taken)
-
-    def _make(
-        self, source: Template | Topic, row: Row, checker: Checker, taken: set[str]
-    ) -> Question | None:
+        row = _merged(table[self._below(len(table))] for table in self._tables)
         paraphrase, luck = self._below(len(source.asks)), self._rng.random()
-        values = {name: value.literal for name, value in row.items()}
-        key = repr(sorted(values.items()))
-        sql = fill_sql(source.sql, row) if isinstance(source, Template) else None
-        text = fill_text(source.asks[paraphrase], row)
-        if side_of(sql or f"{source.id} {key}") != self._side or text in taken:
+        text, key = fill_text(source.asks[paraphrase], row), self._sides.key(row)
+        if text in taken or self._sides.of(key) != self._side:
             return None
+        sql = key if isinstance(source, Template) else None
         if sql is not None:
-            if key in self._values and not self._repeat:
+            if key in self._used and not self._repeat:
                 return None
-            verdict = checker.verdict(sql)
-            keep = {"value": 1.0, "zero": KEEP_ZERO, "empty": KEEP_EMPTY, "unsure": 0.0}[verdict]
-            if luck >= keep:
+            if luck >= _KEEP[checker.verdict(sql)]:
                 return None
-        self._values.add(key)
+        self._used.add(key)
         taken.add(text)
+        values = {name: value.literal for name, value in row.items()}
         return Question(source, paraphrase, text, sql, values)
 
 

@@ -144,7 +144,8 @@ TABLES: tuple[TableSpec, ...] = (
     TableSpec(
         "microbiologyevents",
         _columns(
-            "row_id:int subject_id:int hadm_id:int charttime:time spec_type_desc:text org_name:text?"
+            "row_id:int subject_id:int hadm_id:int charttime:time spec_type_desc:text "
+            "org_name:text?"
         ),
         (_VISIT,),
         indices=("subject_id", "hadm_id"),
@@ -173,7 +174,7 @@ NAMES: tuple[str, ...] = tuple(table.name for table in TABLES)
 
 
 def create_statements() -> list[str]:
-    """CREATE TABLE for every table, parents' keys declared so that foreign keys can refer to them."""
+    """CREATE TABLE for every table; a foreign key's parent column is declared unique."""
     statements = []
     for table in TABLES:
         lines = []

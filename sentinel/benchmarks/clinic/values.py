@@ -35,9 +35,9 @@ def _pairs(*pairs: tuple[str, str]) -> tuple[Value, ...]:
 
 
 CLOSED: Mapping[str, tuple[Value, ...]] = {
-    "window": tuple(
-        _span(x)
-        for x in ("2 month", "3 month", "6 month", "9 month", "1 year", "2 year", "3 year", "4 year")
+    "window": (
+        *(_span(f"{n} month") for n in (2, 3, 6, 9)),
+        *(_span(f"{n} year") for n in (1, 2, 3, 4)),
     ),
     "year": tuple(Value(y, y) for y in ("2101", "2102", "2103", "2104", "2105")),
     "nth": _pairs(("second", "1"), ("third", "2"), ("fourth", "3")),
@@ -145,9 +145,7 @@ class Sources:
         if source not in self._rows:
             slots, sql = QUERIES[source]
             cells = sorted(self._connection.execute(sql).fetchall())
-            self._rows[source] = [
-                dict(zip(slots, map(_value, row), strict=True)) for row in cells
-            ]
+            self._rows[source] = [dict(zip(slots, map(_value, row), strict=True)) for row in cells]
         return self._rows[source]
 
 

@@ -6,39 +6,73 @@ describes a real person; prices, ranges and habits are made up.
 
 from __future__ import annotations
 
-# (icd9_code, short_title, long_title, usual drugs, usual procedures)
-DIAGNOSES: tuple[tuple[str, str, str, str, str], ...] = (
-    ("0389", "septicemia", "unspecified septicemia", "vancomycin,ceftriaxone", "central line"),
-    ("4019", "hypertension", "unspecified essential hypertension", "metoprolol,lisinopril", ""),
-    ("4280", "heart failure", "congestive heart failure, unspecified", "furosemide,lisinopril", "echocardiogram"),
-    ("42731", "atrial fibrillation", "atrial fibrillation", "warfarin,metoprolol", "cardioversion"),
-    ("41401", "coronary disease", "coronary atherosclerosis of native vessel", "aspirin,atorvastatin", "coronary bypass,cardiac cath"),
-    ("5849", "kidney failure", "acute kidney failure, unspecified", "furosemide,calcium gluconate", "hemodialysis"),
-    ("25000", "type 2 diabetes", "diabetes mellitus type 2 without complication", "insulin,metformin", ""),
-    ("51881", "respiratory failure", "acute respiratory failure", "albuterol,propofol", "ventilation,intubation"),
-    ("5990", "urinary infection", "urinary tract infection, site not specified", "ciprofloxacin,ceftriaxone", ""),
-    ("2724", "hyperlipidemia", "other and unspecified hyperlipidemia", "atorvastatin", ""),
-    ("486", "pneumonia", "pneumonia, organism unspecified", "levofloxacin,vancomycin", "bronchoscopy,chest drainage"),
-    ("2859", "anemia", "anemia, unspecified", "iron sulfate", "blood transfusion"),
-    ("2449", "hypothyroidism", "unspecified acquired hypothyroidism", "levothyroxine", ""),
-    ("496", "chronic airway disease", "chronic airway obstruction, not elsewhere classified", "albuterol,prednisone", "ventilation"),
-    ("53081", "esophageal reflux", "esophageal reflux", "pantoprazole", "gastroscopy"),
-    ("41071", "heart attack", "subendocardial infarction, initial episode", "aspirin,heparin", "cardiac cath,coronary stent"),
-    ("311", "depression", "depressive disorder, not elsewhere classified", "sertraline", ""),
-    ("43491", "stroke", "cerebral artery occlusion with infarction", "aspirin,heparin", "head ct scan"),
-    ("5715", "liver cirrhosis", "cirrhosis of liver without alcohol", "lactulose,furosemide", "paracentesis"),
-    ("5770", "pancreatitis", "acute pancreatitis", "morphine,pantoprazole", "abdominal ultrasound"),
-    ("2761", "low sodium", "hyposmolality or hyponatremia", "sodium chloride", ""),
-    ("2767", "high potassium", "hyperpotassemia", "calcium gluconate,insulin", ""),
-    ("55090", "inguinal hernia", "unilateral inguinal hernia", "morphine", "hernia repair"),
-    ("82021", "hip fracture", "fracture of intertrochanteric section of femur", "morphine,heparin", "hip replacement"),
-    ("5712", "alcoholic cirrhosis", "alcoholic cirrhosis of liver", "lactulose,thiamine", "paracentesis"),
-    ("00845", "clostridium colitis", "intestinal infection due to clostridium difficile", "metronidazole", "colonoscopy"),
-    ("34590", "epilepsy", "epilepsy, unspecified", "levetiracetam", "brain monitoring"),
-    ("5559", "crohn's disease", "regional enteritis of unspecified site", "prednisone", "colonoscopy"),
-    ("7802", "fainting", "syncope and collapse", "sodium chloride", "head ct scan,echocardiogram"),
-    ("07054", "hepatitis c", "chronic hepatitis c without hepatic coma", "lactulose", "liver biopsy"),
+# (icd9_code, short_title, long_title)
+DIAGNOSES: tuple[tuple[str, str, str], ...] = (
+    ("0389", "septicemia", "unspecified septicemia"),
+    ("4019", "hypertension", "unspecified essential hypertension"),
+    ("4280", "heart failure", "congestive heart failure, unspecified"),
+    ("42731", "atrial fibrillation", "atrial fibrillation"),
+    ("41401", "coronary disease", "coronary atherosclerosis of native vessel"),
+    ("5849", "kidney failure", "acute kidney failure, unspecified"),
+    ("25000", "type 2 diabetes", "diabetes mellitus type 2 without complication"),
+    ("51881", "respiratory failure", "acute respiratory failure"),
+    ("5990", "urinary infection", "urinary tract infection, site not specified"),
+    ("2724", "hyperlipidemia", "other and unspecified hyperlipidemia"),
+    ("486", "pneumonia", "pneumonia, organism unspecified"),
+    ("2859", "anemia", "anemia, unspecified"),
+    ("2449", "hypothyroidism", "unspecified acquired hypothyroidism"),
+    ("496", "chronic airway disease", "chronic airway obstruction, not elsewhere classified"),
+    ("53081", "esophageal reflux", "esophageal reflux"),
+    ("41071", "heart attack", "subendocardial infarction, initial episode"),
+    ("311", "depression", "depressive disorder, not elsewhere classified"),
+    ("43491", "stroke", "cerebral artery occlusion with infarction"),
+    ("5715", "liver cirrhosis", "cirrhosis of liver without alcohol"),
+    ("5770", "pancreatitis", "acute pancreatitis"),
+    ("2761", "low sodium", "hyposmolality or hyponatremia"),
+    ("2767", "high potassium", "hyperpotassemia"),
+    ("55090", "inguinal hernia", "unilateral inguinal hernia"),
+    ("82021", "hip fracture", "fracture of intertrochanteric section of femur"),
+    ("5712", "alcoholic cirrhosis", "alcoholic cirrhosis of liver"),
+    ("00845", "clostridium colitis", "intestinal infection due to clostridium difficile"),
+    ("34590", "epilepsy", "epilepsy, unspecified"),
+    ("5559", "crohn's disease", "regional enteritis of unspecified site"),
+    ("7802", "fainting", "syncope and collapse"),
+    ("07054", "hepatitis c", "chronic hepatitis c without hepatic coma"),
 )
+
+# short_title of a diagnosis → its usual drugs, its usual procedures
+USUAL: dict[str, tuple[str, str]] = {
+    "septicemia": ("vancomycin,ceftriaxone", "central line"),
+    "hypertension": ("metoprolol,lisinopril", ""),
+    "heart failure": ("furosemide,lisinopril", "echocardiogram"),
+    "atrial fibrillation": ("warfarin,metoprolol", "cardioversion"),
+    "coronary disease": ("aspirin,atorvastatin", "coronary bypass,cardiac cath"),
+    "kidney failure": ("furosemide,calcium gluconate", "hemodialysis"),
+    "type 2 diabetes": ("insulin,metformin", ""),
+    "respiratory failure": ("albuterol,propofol", "ventilation,intubation"),
+    "urinary infection": ("ciprofloxacin,ceftriaxone", ""),
+    "hyperlipidemia": ("atorvastatin", ""),
+    "pneumonia": ("levofloxacin,vancomycin", "bronchoscopy,chest drainage"),
+    "anemia": ("iron sulfate", "blood transfusion"),
+    "hypothyroidism": ("levothyroxine", ""),
+    "chronic airway disease": ("albuterol,prednisone", "ventilation"),
+    "esophageal reflux": ("pantoprazole", "gastroscopy"),
+    "heart attack": ("aspirin,heparin", "cardiac cath,coronary stent"),
+    "depression": ("sertraline", ""),
+    "stroke": ("aspirin,heparin", "head ct scan"),
+    "liver cirrhosis": ("lactulose,furosemide", "paracentesis"),
+    "pancreatitis": ("morphine,pantoprazole", "abdominal ultrasound"),
+    "low sodium": ("sodium chloride", ""),
+    "high potassium": ("calcium gluconate,insulin", ""),
+    "inguinal hernia": ("morphine", "hernia repair"),
+    "hip fracture": ("morphine,heparin", "hip replacement"),
+    "alcoholic cirrhosis": ("lactulose,thiamine", "paracentesis"),
+    "clostridium colitis": ("metronidazole", "colonoscopy"),
+    "epilepsy": ("levetiracetam", "brain monitoring"),
+    "crohn's disease": ("prednisone", "colonoscopy"),
+    "fainting": ("sodium chloride", "head ct scan,echocardiogram"),
+    "hepatitis c": ("lactulose", "liver biopsy"),
+}
 
 # (icd9_code, short_title, long_title)
 PROCEDURES: tuple[tuple[str, str, str], ...] = (
@@ -162,16 +196,65 @@ DRUGS: tuple[tuple[str, str, str, str, float], ...] = (
     ("vancomycin", "1", "g", "iv", 21.4),
     ("warfarin", "5", "mg", "po", 2.7),
 )
-COMMON_DRUGS = ("acetaminophen", "docusate", "senna", "heparin", "pantoprazole", "potassium chloride", "magnesium sulfate", "ondansetron", "lorazepam", "insulin")
+COMMON_DRUGS = (
+    "acetaminophen",
+    "docusate",
+    "senna",
+    "heparin",
+    "pantoprazole",
+    "potassium chloride",
+    "magnesium sulfate",
+    "ondansetron",
+    "lorazepam",
+    "insulin",
+)
 
-SPECIMENS = ("blood", "urine", "sputum", "stool", "wound swab", "joint fluid", "spinal fluid", "pleural fluid", "catheter tip", "nasal swab")
-ORGANISMS = ("escherichia coli", "staph aureus", "klebsiella", "enterococcus", "pseudomonas", "candida", "proteus", "streptococcus", "serratia", "enterobacter")
+SPECIMENS = (
+    "blood",
+    "urine",
+    "sputum",
+    "stool",
+    "wound swab",
+    "joint fluid",
+    "spinal fluid",
+    "pleural fluid",
+    "catheter tip",
+    "nasal swab",
+)
+ORGANISMS = (
+    "escherichia coli",
+    "staph aureus",
+    "klebsiella",
+    "enterococcus",
+    "pseudomonas",
+    "candida",
+    "proteus",
+    "streptococcus",
+    "serratia",
+    "enterobacter",
+)
 
 ADMISSION_TYPES = (("emergency", 0.6), ("elective", 0.25), ("urgent", 0.15))
-ADMISSION_LOCATIONS = (("emergency room", 0.5), ("physician referral", 0.25), ("hospital transfer", 0.15), ("clinic referral", 0.1))
-DISCHARGE_LOCATIONS = (("home", 0.5), ("nursing facility", 0.2), ("rehabilitation", 0.15), ("home health care", 0.15))
+ADMISSION_LOCATIONS = (
+    ("emergency room", 0.5),
+    ("physician referral", 0.25),
+    ("hospital transfer", 0.15),
+    ("clinic referral", 0.1),
+)
+DISCHARGE_LOCATIONS = (
+    ("home", 0.5),
+    ("nursing facility", 0.2),
+    ("rehabilitation", 0.15),
+    ("home health care", 0.15),
+)
 INSURANCES = (("medicare", 0.45), ("private", 0.3), ("medicaid", 0.15), ("government", 0.1))
-LANGUAGES = (("english", 0.7), ("spanish", 0.12), ("russian", 0.08), ("portuguese", 0.06), ("cantonese", 0.04))
+LANGUAGES = (
+    ("english", 0.7),
+    ("spanish", 0.12),
+    ("russian", 0.08),
+    ("portuguese", 0.06),
+    ("cantonese", 0.04),
+)
 MARITAL = (("married", 0.45), ("single", 0.25), ("widowed", 0.18), ("divorced", 0.12))
 ETHNICITIES = (("white", 0.6), ("black", 0.16), ("hispanic", 0.12), ("asian", 0.12))
 CARE_UNITS = (("micu", 0.35), ("sicu", 0.2), ("ccu", 0.2), ("csru", 0.13), ("tsicu", 0.12))

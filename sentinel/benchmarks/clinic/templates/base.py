@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 IDIOMS: Mapping[str, str] = {
     "dx": "icd9_code = (select icd9_code from d_icd_diagnoses where short_title = '{diagnosis}')",
-    "proc": "icd9_code = (select icd9_code from d_icd_procedures where short_title = '{procedure}')",
+    "proc": "icd9_code = (select icd9_code from d_icd_procedures "
+    "where short_title = '{procedure}')",
     "lab": "itemid = (select itemid from d_labitems where label = '{lab}')",
     "item": "itemid = (select itemid from d_items where label = '{item}')",
     "last": "hadm_id = (select hadm_id from admissions where subject_id = {patient} "

@@ -69,7 +69,7 @@ def _pair(
             f"when was {v} last recorded for patient {{patient}}?",
         ),
         t(
-            f"{p}.list", f"{noun}_list", f"patient",
+            f"{p}.list", f"{noun}_list", "patient",
             f"select short_title from {names} where icd9_code in "
             f"(select icd9_code from {table} where @last)",
             f"which {noun} titles does patient {{patient}} have on the last hospital visit?",
@@ -78,7 +78,7 @@ def _pair(
             f"name every {noun} of patient {{patient}} on the last visit.",
         ),
         t(
-            f"{p}.list_first", f"{noun}_list", f"patient",
+            f"{p}.list_first", f"{noun}_list", "patient",
             f"select short_title from {names} where icd9_code in "
             f"(select icd9_code from {table} where @first)",
             f"which {noun} titles does patient {{patient}} have on the first hospital visit?",
@@ -87,7 +87,7 @@ def _pair(
             f"name every {noun} of patient {{patient}} on the first visit.",
         ),
         t(
-            f"{p}.count", f"{noun}_count", f"patient window",
+            f"{p}.count", f"{noun}_count", "patient window",
             f"select count(*) from {table} where subject_id = {{patient}} and @since(charttime)",
             f"how many {noun} records does patient {{patient}} have {{window}}?",
             f"count the {noun} records of patient {{patient}} {{window}}.",
@@ -105,7 +105,7 @@ def _pair(
             f"name the {{k}} most common {noun} titles on {{type}} visits {{window}}.",
         ),
         t(
-            f"{p}.join_year", f"{noun}_list", f"patient year",
+            f"{p}.join_year", f"{noun}_list", "patient year",
             f"select distinct short_title from {table} join {names} on {table}.icd9_code = "
             f"{names}.icd9_code where subject_id = {{patient}} and @year(charttime)",
             f"which {noun} titles does patient {{patient}} have in {{year}}?",

@@ -111,7 +111,10 @@ def _series(p: str, noun: str, slots: str, body: str, slot: str) -> tuple[Templa
     )  # fmt: skip
 
 
-def _fluid(p: str, table: str, column: str, noun: str, verb: str, slots: str) -> tuple[Template, ...]:
+def _fluid(
+    p: str, table: str, column: str, noun: str, verb: str, slots: str
+) -> tuple[Template, ...]:
+    """Totals and times of what flows into or out of a patient."""
     body = f"from {table} where subject_id = {{patient}} and @item"
     return (
         t(

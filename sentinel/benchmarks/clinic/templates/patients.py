@@ -29,7 +29,8 @@ TEMPLATES = (
     ),
     t(
         "pat.born", "births", "gender birth",
-        "select count(*) from patients where gender = '{gender}' and strftime('%Y', dob) > '{birth}'",
+        "select count(*) from patients where gender = '{gender}' "
+        "and strftime('%Y', dob) > '{birth}'",
         "how many {gender} patients were born after {birth}?",
         "count the {gender} patients with a birth year later than {birth}.",
         "what is the number of {gender} patients born after the year {birth}?",

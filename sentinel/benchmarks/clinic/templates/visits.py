@@ -197,12 +197,12 @@ TEMPLATES = (
         "give the days between the earliest and latest admission of patient {patient}.",
     ),
     t(
-        "adm.often", "readmission", "year times",
-        "select count(*) from (select subject_id from admissions where @year(admittime) "
-        "group by subject_id having count(*) >= {times})",
-        "how many patients were admitted at least {times} times in {year}?",
-        "count the patients with {times} or more visits in {year}.",
-        "in {year}, how many patients had at least {times} admissions?",
-        "what is the number of patients who came {times} times or more in {year}?",
+        "adm.often", "readmission", "insurance window times",
+        "select count(*) from (select subject_id from admissions where insurance = '{insurance}' "
+        "and @since(admittime) group by subject_id having count(*) >= {times})",
+        "how many patients were admitted at least {times} times with {insurance} {window}?",
+        "count the patients with {times} or more {insurance} visits {window}.",
+        "{window}, how many patients had at least {times} admissions with {insurance}?",
+        "what is the number of patients with {times} or more {insurance} visits {window}?",
     ),
 )  # fmt: skip
