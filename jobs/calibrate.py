@@ -46,10 +46,10 @@ def settings(config: RunConfig) -> DecideConfig:
         decide.gate_budget,
         decide.selection_margin,
         decide.shares,
-        estimator_seed=decide.seed,
+        estimator_seed=decide.estimator_seed,
         resamples=config.bootstrap.resamples,
         seed=config.bootstrap.seed,
-        seconds_per_step=getattr(decide, "seconds_per_step", None),
+        seconds_per_step=decide.seconds_per_step,
     )
 
 
@@ -96,7 +96,7 @@ def _one(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> None
             agent,
             policy.hash(),
             run=run_dir.root.name,
-            again=getattr(config, "again", None),
+            again=config.again,
         )
         save(policy, folder, benchmark)
         heldout = columns.in_pool("heldout")

@@ -61,9 +61,10 @@ class IsotonicMap:
 
     def __call__(self, scores: ArrayLike) -> FloatArray:
         """The map at `scores`, elementwise, in [0, 1]."""
-        values = np.interp(np.asarray(scores, dtype=np.float64), self.x, self.y)
-        # Interpolation may overshoot the upper knot by an ulp.
-        return np.asarray(np.clip(values, self.y[0], self.y[-1]), dtype=np.float64)
+        at = np.asarray(scores, dtype=np.float64)
+        # Interpolation may overshoot the upper knot by an ulp; a single knot would hide NaN.
+        values = np.clip(np.interp(at, self.x, self.y), self.y[0], self.y[-1])
+        return np.asarray(np.where(np.isnan(at), np.nan, values), dtype=np.float64)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; floats survive because JSON writes their shortest exact text."""

@@ -25,10 +25,10 @@ class DecideConfig:
     lambdas: tuple[str, ...] = ("1", "4", "9")
     gate_budget: str = "0.005"
     selection_margin: str = "0.005"
-    estimator_seed: int = 0
+    estimator_seed: int = 42
     shares: tuple[str, ...] = ("0.2", "0.33")
     resamples: int = 2000
-    seed: int = 0
+    seed: int = 42
     seconds_per_step: float | None = None
 
     @classmethod

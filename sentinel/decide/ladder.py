@@ -252,9 +252,10 @@ def share_of_gain(
 
 def natural(clusters: Clusters, decisions: Decisions) -> tuple[float | None, Floats]:
     """RS on the pool as it is, with its resamples, in the form `share_of_gain` takes."""
+    if not clusters.names:
+        return None, np.zeros(0)
     size = clusters.weights @ clusters.size
-    draws = (clusters.weights @ clusters.sums(decisions.reward)) / size if len(size) else size
-    return score(decisions), draws
+    return score(decisions), (clusters.weights @ clusters.sums(decisions.reward)) / size
 
 
 __all__ = ["Clusters", "difference", "natural", "reweighted", "rung", "score", "share_of_gain"]
