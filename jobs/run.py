@@ -7,7 +7,8 @@ import importlib
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,15 +107,18 @@ def run_stages(config: RunConfig, root: Path, stages: Sequence[str]) -> int:
         # `again` is said each time; a resumed run must not inherit it.
         run_dir.prepare(config.model_copy(update={"again": None}).model_dump(mode="json"))
         record(run_dir)
-        _log_to(run_dir.logs / f"{stages[0] if len(stages) == 1 else 'run'}.log")
         site = config.site
-        with open_cluster(
-            on,
-            site.cpus,
-            visible_gpus() if site.gpus is None else site.gpus,
-            site.address,
-            object_store_mb=site.object_store_mb,
-        ) as cluster:
+        log_file = run_dir.logs / f"{stages[0] if len(stages) == 1 else 'run'}.log"
+        with (
+            _logging(log_file),
+            open_cluster(
+                on,
+                site.cpus,
+                visible_gpus() if site.gpus is None else site.gpus,
+                site.address,
+                object_store_mb=site.object_store_mb,
+            ) as cluster,
+        ):
             for stage, module in zip(stages, modules, strict=True):
                 _run_stage(stage, module.run, config, run_dir, cluster)
     missing = [line for stage in stages for line in missing_parts(config, run_dir, stage)]
@@ -147,14 +151,25 @@ def missing_parts(config: RunConfig, run_dir: RunDir, stage: str) -> list[str]:
     ]
 
 
-def _log_to(path: Path) -> None:
+@contextmanager
+def _logging(path: Path) -> Iterator[None]:
     """Warnings to stderr, everything from INFO on to a file of the run directory."""
     to_file = logging.FileHandler(path, encoding="utf-8")
     to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     to_screen = logging.StreamHandler()
     to_screen.setLevel(logging.WARNING)
     to_screen.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[to_file, to_screen], force=True)
+    root, level = logging.getLogger(), logging.getLogger().level
+    root.setLevel(logging.INFO)
+    for handler in (to_file, to_screen):
+        root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        for handler in (to_file, to_screen):
+            root.removeHandler(handler)
+            handler.close()
 
 
 def _say(text: str) -> None:

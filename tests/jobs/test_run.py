@@ -1,0 +1,150 @@
+"""`sentinel run` and single stages: what a command line means, resume, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jobs import __main__ as cli
+from jobs.config import STAGES, RunConfig
+from jobs.run import RESULT, load, missing_parts
+from sentinel.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+RAW = {
+    "name": "small",
+    "benchmarks": [{"name": "w"}],
+    "agents": [{"name": n, "engine": "transformers", "model": "m"} for n in ("a", "b")],
+}
+
+
+def parse(*argv: str, command: str = "run") -> argparse.Namespace:
+    return cli.build_parser(command).parse_args([command, *argv])
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump(RAW))
+    return path
+
+
+def test_a_config_names_its_run_directory(config_file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config, root = load(parse(str(config_file), "name=other", "--on", "debug"))
+    assert (config.name, config.on, root) == ("other", "debug", tmp_path / "runs" / "other")
+
+
+def test_a_run_directory_alone_brings_its_config(config_file, tmp_path):
+    config = RunConfig.from_file(config_file)
+    (tmp_path / "config.json").write_text(config.to_json())
+    found, root = load(parse("--run-dir", str(tmp_path)))
+    assert (found, root) == (config, tmp_path)
+
+
+def test_settings_alone_apply_to_the_recorded_config(config_file, tmp_path):
+    (tmp_path / "config.json").write_text(RunConfig.from_file(config_file).to_json())
+    found, _ = load(parse("--run-dir", str(tmp_path), "bootstrap.resamples=7"))
+    assert found.bootstrap.resamples == 7
+    found, _ = load(parse("bootstrap.resamples=8", "seed=3", "--run-dir", str(tmp_path)))
+    assert (found.bootstrap.resamples, found.seed) == (8, 3)
+
+
+def test_a_reason_to_look_again_is_carried(config_file):
+    assert load(parse(str(config_file), "--again", "wider net"))[0].again == "wider net"
+
+
+def test_a_sweep_is_refused_before_anything_is_written(config_file, tmp_path, capsys):
+    out = tmp_path / "out"
+    argv = ["run", str(config_file), "sweep={heads.seed: [0, 1]}", "--run-dir", str(out)]
+    assert cli.main(argv) == 2
+    assert "sweep" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_missing_parts_are_named_per_agent(config_file, tmp_path):
+    from cluster.run_dir import RunDir
+
+    config, run_dir = RunConfig.from_file(config_file), RunDir(tmp_path / "out")
+    assert missing_parts(config, run_dir, "collect") == ["collect of w/a", "collect of w/b"]
+    path = run_dir.table_path(RESULT["collect"], "w", "a")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"")
+    assert missing_parts(config, run_dir, "collect") == ["collect of w/b"]
+    assert missing_parts(config, run_dir, "report")
+
+
+def test_every_stage_has_a_result():
+    assert {*RESULT, "report"} == set(STAGES)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """The smoke run, in a plain loop."""
+    root = tmp_path_factory.mktemp("run") / "smoke"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SENTINEL_CACHE", str(root.parent / "cache"))
+        argv = ["run", str(ROOT / "configs" / "smoke.yaml"), "--run-dir", str(root)]
+        assert cli.main([*argv, "--on", "debug", "heads.kind=tfidf"]) == 0
+    return root
+
+
+@pytest.mark.slow
+def test_the_smoke_run_ends_with_its_report(finished):
+    assert (finished / "report.html").stat().st_size > 10_000
+    rows = [json.loads(x) for x in (finished / "metrics.jsonl").read_text().splitlines()]
+    timed = {r["stage"] for r in rows if r.get("event") == "seconds" and r["outcome"] == "ok"}
+    assert timed >= set(STAGES)
+    assert cli.main(["status", str(finished)]) == 0
+
+
+@pytest.mark.slow
+def test_running_it_again_changes_no_table(finished, monkeypatch):
+    monkeypatch.setenv("SENTINEL_CACHE", str(finished.parent / "cache"))
+    before = {p: p.stat().st_mtime_ns for p in (finished / "tables").rglob("*.parquet")}
+    assert cli.main(["run", "--run-dir", str(finished)]) == 0
+    assert {p: p.stat().st_mtime_ns for p in (finished / "tables").rglob("*.parquet")} == before
+
+
+@pytest.mark.slow
+def test_each_stage_alone_is_a_replay(finished, monkeypatch):
+    monkeypatch.setenv("SENTINEL_CACHE", str(finished.parent / "cache"))
+    for stage in STAGES:
+        assert cli.main([stage, "--run-dir", str(finished)]) == 0
+
+
+@pytest.mark.slow
+def test_a_config_changed_under_a_finished_run_is_refused(finished, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SENTINEL_CACHE", str(finished.parent / "cache"))
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    tables = {p: p.read_bytes() for p in (copy / "tables").rglob("*.parquet")}
+    assert cli.main(["run", "--run-dir", str(copy), "collect.temperature=0.7"]) == 2
+    err = capsys.readouterr().err
+    assert "was finished with another configuration" in err
+    assert "rm -r" in err
+    assert {p: p.read_bytes() for p in (copy / "tables").rglob("*.parquet")} == tables
+
+
+@pytest.mark.slow
+def test_a_corrupt_part_is_named_and_done_again(finished, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SENTINEL_CACHE", str(finished.parent / "cache"))
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    table = next((copy / "tables" / "labels").rglob("part.parquet"))
+    whole = table.read_bytes()
+    table.write_bytes(whole[:-5])
+    assert cli.main(["bootstrap", "--run-dir", str(copy)]) in (0, 2)
+    capsys.readouterr()
+    assert cli.main(["run", "--run-dir", str(copy)]) == 0
+    assert table.read_bytes() == whole
+
+
+def test_a_config_beside_nothing_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="no such config"):
+        load(parse(str(tmp_path / "x.yaml")))
