@@ -14,8 +14,9 @@ from sentinel.errors import UserError
 
 KINDS = {"transformers": "cluster.engines.transformers:make"}
 """Kind → `module:function` that takes the agent's config and returns an Engine."""
-UNHASHED = frozenset({"name", "device", "tensor_parallel", "api_key_env"})
-"""Settings of an agent that say where it runs, never what it answers."""
+UNHASHED = frozenset({"name", "device", "tensor_parallel", "api_key_env", "max_tokens"})
+"""Settings that say where an agent runs, never what it answers (the token limit is hashed by the
+collection, which may set it)."""
 
 
 def make_engine(agent: Mapping[str, Any]) -> Engine:

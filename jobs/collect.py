@@ -1,0 +1,188 @@
+"""`sentinel collect`: run every agent on the chosen tasks of every benchmark.
+
+Only episodes that are in no journal run. When all of an agent's episodes are there, they become the
+tables `episodes` and `turns`; the tasks and the manifest of the pools are written first.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from sentinel.errors import UserError
+
+if TYPE_CHECKING:
+    from cluster.pool import Cluster
+    from cluster.progress import Progress
+    from cluster.replica import Job, Plan
+    from cluster.run_dir import RunDir
+    from jobs.config import RunConfig
+    from sentinel.benchmarks.base import Benchmark, Task
+
+
+@dataclass(frozen=True)
+class Part:
+    """The work of one agent on one benchmark: what must be there, and what still has to run."""
+
+    plan: Plan
+    input_hash: str
+    expected: list[Job]
+    missing: list[Job]
+    gpus: int
+    complete: bool
+
+
+def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
+    """Collect what is missing. One agent's fault leaves the others alone and is raised at the end.
+
+    Raises UserError for a missing engine, weights or data, and where finished work was made with
+    another configuration.
+    """
+    from cluster.collect_actor import open_team
+    from cluster.progress import Progress
+    from cluster.replica import STAGE
+
+    if config.stop_with is not None:
+        raise UserError("stop_with is not available in this version", "remove stop_with")
+    faults: list[UserError] = []
+    parts = [p for b in config.benchmarks for p in _parts(config, run_dir, b, faults)]
+    total = sum(len(p.expected) for p in parts)
+    left = sum(len(p.missing) for p in parts)
+    with Progress(STAGE, total, done=total - left, unit="episodes", run_dir=run_dir) as progress:
+        for part in (p for p in parts if not p.missing):
+            _compact(run_dir, part)
+        todo = sorted((p for p in parts if p.missing), key=lambda p: p.gpus)
+        for gpus, group in groupby(todo, key=lambda p: p.gpus):
+            settings = config.collect
+            with open_team(cluster, settings.workers, settings.concurrency, gpus) as team:
+                for part in group:
+                    try:
+                        _collect(run_dir, team, part, progress)
+                    except UserError as error:
+                        faults.append(error)
+    for fault in faults[1:]:
+        print(f"sentinel: {fault}", file=sys.stderr)
+    if faults:
+        raise faults[0]
+
+
+def _parts(
+    config: RunConfig, run_dir: RunDir, item: Any, faults: list[UserError]
+) -> Iterator[Part]:
+    from cluster.provenance import record
+    from jobs.tasks import opened
+
+    with opened(item) as benchmark:
+        fingerprint = benchmark.fingerprint()
+        record(run_dir, {benchmark.name: fingerprint})
+        chosen = _write_tasks(config, run_dir, benchmark, fingerprint)
+    for agent in config.agents:
+        try:
+            yield _part(config, run_dir, item, agent, chosen, fingerprint)
+        except UserError as error:
+            faults.append(error)
+
+
+def _write_tasks(
+    config: RunConfig, run_dir: RunDir, benchmark: Benchmark, fingerprint: str
+) -> list[Task]:
+    """Write the tasks table and the pools' manifest; returns the chosen tasks in order."""
+    from cluster import files
+    from cluster.ledger import Ledger
+    from sentinel import splits, task_table
+
+    cut = config.pools
+    tasks = benchmark.tasks()
+    manifest = task_table.draw_pools(benchmark, tasks, cut.seed, cut.calibration, cut.heldout)
+    chosen = task_table.choose(tasks, manifest.pool, config.collect.limit, config.seed)
+    name = files.safe_name(benchmark.name)
+    digest = splits.write_manifest(run_dir.root / "manifests" / f"{name}.json", manifest)
+    ledger = Ledger.beside(run_dir.root).folder
+    splits.write_manifest(ledger / f"{name}.{digest[:16]}.manifest.json", manifest)
+    ids = [t.task_id for t in chosen]
+    source = files.digest([fingerprint, digest, ids, config.heads.folds, cut.seed])
+    if not run_dir.has_table("tasks", benchmark.name, None, source):
+        table = task_table.task_table(chosen, manifest.pool, config.heads.folds, cut.seed)
+        run_dir.write_table("tasks", benchmark.name, None, table, stage="collect", source=source)
+    return chosen
+
+
+def _part(
+    config: RunConfig,
+    run_dir: RunDir,
+    item: Any,
+    agent: Any,
+    tasks: list[Task],
+    fingerprint: str,
+) -> Part:
+    from cluster import collect_tables
+    from cluster.engines import agent_hash
+    from cluster.replica import Job, Plan
+    from jobs.tasks import cache_dir
+    from sentinel.episodes import episode_id
+
+    mapping = agent.model_dump(exclude_none=True)
+    settings = config.collect
+    max_tokens = settings.max_tokens if agent.max_tokens is None else agent.max_tokens
+    identity = agent_hash(mapping)
+    inputs = {
+        "agent": identity,
+        "benchmark": fingerprint,
+        "collect": [max_tokens, settings.temperature],
+        "seed": config.seed if settings.temperature > 0 else None,
+    }
+    input_hash = collect_tables.claim(run_dir, item.name, agent.name, inputs)
+    plan = Plan(
+        run_root=str(run_dir.root),
+        cache=str(cache_dir()),
+        benchmark=item.mapping(),
+        agent=mapping,
+        agent_hash=identity,
+        max_tokens=max_tokens,
+        temperature=settings.temperature,
+        seed=config.seed,
+    )
+    expected = [
+        Job(episode_id(item.name, agent.name, task.task_id, rollout), task, rollout)
+        for rollout in range(settings.rollouts)
+        for task in (replace(t, meta=dict(t.meta)) for t in tasks)  # a view does not travel
+    ]
+    ids = [job.episode_id for job in expected]
+    complete = collect_tables.is_compacted(run_dir, item.name, agent.name, ids, input_hash)
+    done = set(ids) if complete else collect_tables.finished(run_dir, item.name, agent.name)
+    missing = [job for job in expected if job.episode_id not in done]
+    gpus = agent.tensor_parallel if agent.device == "cuda" else 0
+    return Part(plan, input_hash, expected, missing, gpus, complete)
+
+
+def _collect(run_dir: RunDir, team: Any, part: Part, progress: Progress) -> None:
+    start = time.perf_counter()
+    progress.note = f"{part.plan.where}, {len(team.units)} workers"
+    tally = team.collect(part.plan, part.missing, progress)
+    _compact(run_dir, part)
+    run_dir.metric(
+        "collect",
+        event="collected",
+        benchmark=part.plan.benchmark["name"],
+        agent=part.plan.agent["name"],
+        episodes=tally.episodes,
+        failed=tally.failed,
+        turns=tally.turns,
+        generated_tokens=tally.generated_tokens,
+        by_replica=tally.by_replica,
+        deaths=tally.deaths,
+        seconds=round(time.perf_counter() - start, 3),
+    )
+
+
+def _compact(run_dir: RunDir, part: Part) -> None:
+    from cluster import collect_tables
+
+    if not part.complete:
+        ids = [job.episode_id for job in part.expected]
+        names = part.plan.benchmark["name"], part.plan.agent["name"]
+        collect_tables.compact(run_dir, *names, ids, part.input_hash)
