@@ -197,9 +197,8 @@ def test_prepare_builds_once_and_mends_a_cut_file(tmp_path):
 
 def test_gold_runs_in_the_sandbox(demo):
     pool = demo.sandbox()
-    for task in demo.tasks()[:120]:
-        if task.answerable:
-            assert pool.query(task.gold).error is None
+    for task in {t.group: t for t in demo.tasks() if t.answerable}.values():
+        assert pool.query(task.gold).error is None, task.gold
     assert demo.sandbox() is pool
 
 
