@@ -1,4 +1,4 @@
-"""Episodes and turns: the two tables' rows, the journal's line, and the text that the heads read."""
+"""Episodes and turns: rows of two tables, a line of the journal, and the text the heads read."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 The template is rendered with placeholders instead of contents. Its own text is then tokenised with
 control tokens recognised, contents with control tokens as ordinary text, and an assistant message
-that carries the ids its engine produced is used as it is. So a cell that reads `<|end|>` stays text,
-and the prompt of turn k+1 begins with the prompt and the generation of turn k wherever the template
-leaves history alone.
+that carries the ids its engine produced is used as it is. So a cell that reads `<|end|>` stays
+text, and the prompt of turn k+1 begins with the prompt and the generation of turn k wherever the
+template leaves history alone.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class ChatEncoder:
     ) -> None:
         """Check the template once; raises UserError where it cannot carry a conversation."""
         self.where = where
-        self._special_tokens = special_tokens or {}
+        self.special_tokens = special_tokens or {}
         self._tokenizer, self._plain, self._control = _pair(tokenizer)
         self._template = _compile(template, where)
-        self._bos = tokenizer.token_to_id(self._special_tokens.get("bos_token", ""))
+        self._bos = tokenizer.token_to_id(self.special_tokens.get("bos_token", ""))
         # Contents and template pieces recur: the question in every turn, the pieces everywhere.
         self._content_ids: Callable[[str], tuple[int, ...]] = lru_cache(_CACHED)(
             self._encode_content
@@ -112,6 +112,10 @@ class ChatEncoder:
         """The text of ids, control tokens spelt out."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
+    def control_id(self, token: str) -> int | None:
+        """The id of a control token, or None."""
+        return next((i for i, text in self._control.items() if text == token), None)
+
     def _fold_system(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Without a system role its text opens the first user message."""
         if not messages or messages[0].role != "system" or self.has_system_role:
@@ -126,7 +130,7 @@ class ChatEncoder:
             add_generation_prompt=True,
             tools=None,
             documents=None,
-            **self._special_tokens,
+            **self.special_tokens,
         )
 
     def _probe(self, roles: Sequence[str]) -> bool:

@@ -1,0 +1,278 @@
+"""The embedded engine: a `transformers` model in this process, for CPUs and small models.
+
+One worker thread owns the model and batches whatever is pending; `generate` only hands over a
+request and waits. No Ray here: the engine also works in a test, a notebook or the monitor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from cluster.engines.batch import Batch, Row
+from sentinel.agent.chat import ChatEncoder
+from sentinel.engine import ContextOverflow, EngineError, Generation, Request
+from sentinel.errors import UserError
+
+log = logging.getLogger(__name__)
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+END_TOKENS = ("<|end|>", "<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<end_of_turn>", "</s>")
+GATHER_SECONDS = 0.001
+"""How long an idle worker waits for the requests that come together with the first one."""
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    request: Request
+    row: Row
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Generation]
+    begun: float
+    cancelled: bool = False
+    text: str = field(default="")
+
+
+class TransformersEngine:
+    """Generates with a causal language model from a folder of config.json and safetensors.
+
+    Args:
+        model_dir: the folder; weights stored as float16 are computed in `dtype`.
+        dtype: float32, bfloat16 or float16.
+        max_batch: rows generated together.
+        device: cpu, cuda, …
+        seed: mixed into the seed of every sampled request.
+        name: the agent's name.
+
+    Raises UserError when the folder is not a model that can be loaded.
+    """
+
+    def __init__(
+        self,
+        model_dir: Path | str,
+        dtype: str = "float32",
+        max_batch: int = 64,
+        device: str = "cpu",
+        seed: int = 0,
+        name: str = "transformers",
+    ) -> None:
+        self.name = name
+        self._seed, self._max_batch = seed, max_batch
+        folder = Path(model_dir)
+        self.encoder = ChatEncoder.from_folder(folder)
+        self.model = _load(folder, dtype, device)
+        self.context_window = int(self.model.config.max_position_embeddings)
+        self.revision = (
+            f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}, "
+            f"{dtype}, {_fingerprint(folder)}"
+        )
+        self.ends = _end_ids(self.model, self.encoder)
+        self._pending: deque[_Job] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name="transformers-engine", daemon=True)
+        self._thread.start()
+
+    async def generate(self, request: Request) -> Generation:
+        """Answer one request. Raises ContextOverflow or EngineError."""
+        prompt = request.prompt_ids
+        if prompt is None:
+            prompt = self.encoder.encode(request.messages)
+        if not prompt or request.max_tokens < 1:
+            raise EngineError("a request needs a prompt and room for at least one token")
+        if len(prompt) + request.max_tokens > self.context_window:
+            raise ContextOverflow(
+                f"{len(prompt)} prompt tokens and {request.max_tokens} to generate exceed the "
+                f"window of {self.context_window}"
+            )
+        loop = asyncio.get_running_loop()
+        seed = (self._seed % 2**63, request.seed % 2**63)
+        row = Row(prompt, request.max_tokens, request.temperature, seed)
+        job = _Job(request, row, loop, loop.create_future(), time.perf_counter())
+        with self._wake:
+            if self._closing:
+                raise EngineError("the engine is closed")
+            self._pending.append(job)
+            self._wake.notify()
+        try:
+            return await job.future
+        except asyncio.CancelledError:
+            job.cancelled = True
+            raise
+
+    async def close(self) -> None:
+        """Finish what is in flight and end the worker thread."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+
+    # -- the worker thread ------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        batch = Batch(self.model, self.ends, self._max_batch)
+        running: dict[int, _Job] = {}
+        since = 0
+        while True:
+            if not running and not self._wait():
+                return
+            try:
+                new = self._admit(len(running), since)
+                since = 0 if new else since + 1
+                running |= {id(job.row): job for job in new}
+                finished = batch.add([job.row for job in new]) if new else []
+                if len(running) > len(finished):
+                    finished += batch.step()
+                for row in finished:
+                    self._answer(running.pop(id(row)))
+                for key in self._gone(running):
+                    batch.drop(running.pop(key).row)
+            except Exception as error:  # the requests in hand fail; the thread goes on
+                log.exception("the batch failed")
+                for job in running.values():
+                    _resolve(job, EngineError(f"{type(error).__name__}: {error}"))
+                running, batch = {}, Batch(self.model, self.ends, self._max_batch)
+
+    def _wait(self) -> bool:
+        """Until something is pending; False when the engine is closed and nothing is."""
+        with self._wake:
+            while not self._pending:
+                if self._closing:
+                    return False
+                self._wake.wait()
+        time.sleep(GATHER_SECONDS)
+        return True
+
+    def _admit(self, running: int, since: int) -> list[_Job]:
+        """Pending requests that may join now.
+
+        Joining costs a forward pass of its own: a full house waits until a few can join at once.
+        """
+        pending, free = len(self._pending), self._max_batch - running
+        if not pending or free <= 0 or (pending < min(free, running // 8) and since < 8):
+            return []
+        with self._wake:
+            jobs = [self._pending.popleft() for _ in range(min(free, pending))]
+        return [job for job in jobs if not job.cancelled]
+
+    def _gone(self, running: dict[int, _Job]) -> list[int]:
+        return [key for key, job in running.items() if job.cancelled]
+
+    def _answer(self, job: _Job) -> None:
+        row, request = job.row, job.request
+        assert row.ids is not None
+        text, reason = self.encoder.decode(row.ids.tolist()), row.reason
+        for stop in request.stop:
+            if stop in text:
+                text, reason = text[: text.index(stop)], "stop"
+        _resolve(
+            job,
+            Generation(
+                text=text,
+                token_ids=row.ids,
+                logprobs=row.logprobs,
+                top_ids=row.top_ids,
+                top_logprobs=row.top_logprobs,
+                finish_reason="stop" if reason == "stop" else "length",
+                prompt_tokens=len(row.prompt),
+                generated_tokens=len(row.ids),
+                seconds=time.perf_counter() - job.begun,
+            ),
+        )
+
+
+def make(agent: Mapping[str, Any]) -> TransformersEngine:
+    """The engine of an agent's config: `model` (folder, `nano:NAME` or hub id), `dtype`, …"""
+    from cluster.engines import weights_folder
+
+    model = str(agent["model"])
+    folder = weights_folder(model) or _download(model, agent.get("revision"))
+    return TransformersEngine(
+        folder,
+        dtype=str(agent.get("dtype") or "float32"),
+        max_batch=int(agent.get("max_batch") or 64),
+        device=str(agent.get("device") or "cpu"),
+        name=str(agent.get("name", model)),
+    )
+
+
+def _download(model: str, revision: Any) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(
+                model,
+                revision=None if revision is None else str(revision),
+                allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"],
+            )
+        )
+    except Exception as error:  # the hub's own errors, and those of every layer below it
+        raise UserError(
+            f"model {model} is no folder and cannot be fetched: {type(error).__name__}",
+            "name a folder that holds it, or fetch it first with: hf download",
+        ) from error
+
+
+def _load(folder: Path, dtype: str, device: str) -> Any:
+    if dtype not in DTYPES:
+        raise UserError(f"unknown dtype {dtype}", f"use one of: {', '.join(DTYPES)}")
+    if not (folder / "config.json").is_file() or not list(folder.glob("*.safetensors")):
+        raise UserError(
+            f"agent folder {folder} has no weights (config.json and *.safetensors)",
+            "copy the model there, or train one: sentinel train-nano BENCHMARK_CONFIG",
+        )
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=DTYPES[dtype], attn_implementation="sdpa", local_files_only=True
+        )
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise UserError(f"{folder} cannot be loaded: {error}", "copy the model again") from error
+    return model.to(device).eval()
+
+
+def _end_ids(model: Any, encoder: ChatEncoder) -> list[int]:
+    """Ids that end a turn: of both configs, and of the tokenizer's control tokens."""
+    found: set[int] = set()
+    for config in (getattr(model, "generation_config", None), model.config):
+        ids = getattr(config, "eos_token_id", None)
+        found |= set([ids] if isinstance(ids, int) else ids or [])
+    for token in (*END_TOKENS, encoder.special_tokens.get("eos_token", "")):
+        number = encoder.control_id(token)
+        if number is not None:
+            found.add(number)
+    return sorted(found)
+
+
+def _fingerprint(folder: Path) -> str:
+    """Short hash of the weights."""
+    state = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")):
+        with file.open("rb") as handle:
+            state.update(hashlib.file_digest(handle, "sha256").digest())
+    return state.hexdigest()[:12]
+
+
+def _resolve(job: _Job, result: Generation | Exception) -> None:
+    def settle() -> None:
+        if job.future.done():
+            return
+        if isinstance(result, Exception):
+            job.future.set_exception(result)
+        else:
+            job.future.set_result(result)
+
+    try:
+        job.loop.call_soon_threadsafe(settle)
+    except RuntimeError:  # the caller's event loop has ended
+        log.debug("nobody waits for %s any more", job.request.request_id)
