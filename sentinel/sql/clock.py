@@ -129,11 +129,12 @@ def plain(sql: str, clock: str) -> str | None:
 
     None where the text might still meet a now when it runs: one that it computes, one in a literal
     outside a function of time, a format that is no literal. Then the functions themselves must be
-    replaced, which costs a call into Python for every row. Keywords stay: replacing their functions
-    is free. Certain only for a database without a cell that reads `now`.
+    replaced, which costs a call into Python for every row. None as well where the text names no
+    function of time. Keywords stay: replacing their functions is free. Certain only for a database
+    without a cell that reads `now`.
     """
     if _TIME_WORD.search(sql) is None:
-        return sql
+        return None
     parts: list[str] = []
     done = 0
     for match in _SPOT.finditer(sql):

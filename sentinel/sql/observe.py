@@ -17,8 +17,8 @@ _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff]"
 )
-# '<|end|>', '</s>', '<bos>', '[INST]', '[/INST]', '[SEP]': the openings of control tokens.
-_TOKEN = re.compile(r"<(?=[|/A-Za-z_])|\[(?=/?[A-Z])|(?<=\|)>|\|(?=>)")
+# Openings and ends of control tokens: '<|end|>', '</s>', '<bos>', '[INST]', '[/INST]', '[SEP]'.
+_TOKEN = re.compile(r"<(?=[|/A-Za-z_])|\[(?=/?[A-Z])|\|(?=>)")
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
@@ -68,9 +68,8 @@ def rendered(result: Result) -> str:
 def cell(value: Value, max_chars: int = MAX_CELL) -> str:
     """One value on one line: numbers bare, text quoted as in SQL, NULL bare, blobs x'…'.
 
-    A text's backslashes, line breaks, control characters and openings of control tokens are written
-    with a backslash. A longer text is cut, and the number of characters cut stands outside the
-    quotes.
+    Line breaks and control characters of a text are written with a backslash, and one is put into
+    control tokens. A longer text is cut, and the number of characters cut stands outside the quotes.
     """
     if value is None:
         return "NULL"
@@ -89,7 +88,7 @@ def escape(text: str) -> str:
     """The text on one line, without control tokens; different texts stay different."""
     text = text.replace("\\", "\\\\")
     text = _CONTROL.sub(_escaped, text)
-    return _TOKEN.sub(lambda match: "\\" + match.group(), text)
+    return _TOKEN.sub(lambda match: match.group() + "\\", text)
 
 
 _EMPTY = "empty (0 rows)"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 Value = None | int | float | str | bytes
 _EXACT_INT = 2**53
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,9 @@ class Result:
         """Pure ASCII JSON that keeps every type; never a bare NaN or Infinity.
 
         Integers beyond 2^53 are {"int": "…"}, infinities {"float": "inf"}, blobs {"blob": "hex"},
-        so that a reader with double-precision numbers only loses nothing either.
+        so that a reader with double-precision numbers only loses nothing either. A text with
+        surrogates, which no database holds but a test or a log may, is {"utf32": "hex"}: JSON
+        would join two halves.
 
         >>> Result(("n",), ((2**60,), (None,))).to_json()
         '{"columns":["n"],"rows":[[{"int":"1152921504606846976"}],[null]]}'
@@ -93,6 +97,8 @@ def _encode(value: Value) -> Any:
         return value if value - value == 0 else {"float": repr(value)}
     if isinstance(value, bytes):
         return {"blob": value.hex()}
+    if value is not None and not value.isascii() and _SURROGATE.search(value):
+        return {"utf32": value.encode("utf-32-le", "surrogatepass").hex()}
     return value
 
 
@@ -104,4 +110,6 @@ def _decode(cell: dict[str, str]) -> Value:
         return float(text)
     if kind == "blob":
         return bytes.fromhex(text)
+    if kind == "utf32":
+        return bytes.fromhex(text).decode("utf-32-le", "surrogatepass")
     raise ValueError(f"not a result: unknown cell type {kind!r}")

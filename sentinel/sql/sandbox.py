@@ -62,6 +62,10 @@ class WorkerDied(Exception):
     """The process of a worker ended, or did not answer in time."""
 
 
+class WorkerLost(WorkerDied):
+    """The process had ended before it was asked: the statement is not to blame."""
+
+
 class _Worker:
     """One worker process and the pipes to it; used by one thread at a time."""
 
@@ -104,7 +108,7 @@ class _Worker:
             while view:
                 view = view[os.write(self._in, view) :]
         except OSError as error:
-            raise WorkerDied("the worker process ended") from error
+            raise WorkerLost("the worker process had ended") from error
         return self._receive(time.monotonic() + seconds)
 
     def _receive(self, deadline: float) -> dict[str, Any]:
@@ -140,7 +144,7 @@ class _Worker:
 
 
 def _environment() -> dict[str, str]:
-    """No secrets of the parent, no time zone of the machine; one memory arena, as the cap counts."""
+    """No secrets of the parent, no local time zone, and one memory arena, as the cap counts them."""
     kept = {key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ}
     return {**kept, "TZ": "UTC", "LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "1"}
 
@@ -233,8 +237,12 @@ class SandboxPool:
         if os.getpid() != self._owner:
             raise RuntimeError("a sandbox cannot be used in a forked process: make one there")
         text = strip_terminators(sql if self._rewrite is None else self._rewrite(sql))
-        if len(text) > _MAX_SQL:
-            return Result(error=f"the query is longer than {_MAX_SQL} characters")
+        try:
+            size = len(text.encode("utf-8"))
+        except UnicodeEncodeError:
+            return Result(error="the query is not valid Unicode: it holds half a surrogate pair")
+        if size > _MAX_SQL:
+            return Result(error=f"the query is longer than {_MAX_SQL} bytes")
         request: dict[str, Any] = {
             "sql": text,
             "plain": None if self._knows_now else plain(text, self.clock),
@@ -250,9 +258,12 @@ class SandboxPool:
             try:
                 if worker is None:
                     worker = self._spawn()
-                if request["plain"] is not None and self._may_know_now(worker):
-                    request["plain"] = None
-                result, keep = self._ask(worker, request)
+                try:
+                    result, keep = self._ask(worker, request)
+                except WorkerLost:
+                    self._retire(worker)
+                    worker = self._spawn()
+                    result, keep = self._ask(worker, request)
             except BaseException:
                 if worker is not None:
                     self._retire(worker)
@@ -267,10 +278,16 @@ class SandboxPool:
     def _ask(self, worker: _Worker, request: dict[str, Any]) -> tuple[Result, bool]:
         limits = self.limits
         try:
+            if request["plain"] is not None and self._may_know_now(worker):
+                request["plain"] = None
             reply = worker.ask(request, limits.seconds + limits.grace_seconds)
         except TimeoutError:
             text = f"timeout: the query ran longer than {limits.seconds:g} s"
             return Result(error=text, seconds=limits.seconds), False
+        except WorkerLost:
+            if self._closed:
+                raise RuntimeError(_CLOSED) from None
+            raise
         except WorkerDied:
             if self._closed:
                 raise RuntimeError(_CLOSED) from None

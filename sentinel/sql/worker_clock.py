@@ -1,7 +1,7 @@
 """The database's clock inside a worker: SQLite's functions of time with another idea of now.
 
-The replacements call SQLite's own arithmetic on a second, empty connection, so that a date is bit for
-bit SQLite's. Standard library only, as `worker`.
+The replacements call SQLite's own arithmetic on a second, empty connection, so that a date is bit
+for bit SQLite's. Standard library only, as `worker`.
 """
 
 from __future__ import annotations
