@@ -90,8 +90,9 @@ class Batch:
         self.ends = torch.tensor(sorted(ends), device=self.device)
         self.rows: list[Row | None] = []
         self.layers: list[_Layer] = []
-        self.first = self.width = 0
+        self.first = self.width = self._capacity = 0
         self.cache: Cache | None = None
+        self.position = self.last = torch.zeros(0, dtype=torch.long)
 
     @property
     def active(self) -> int:
@@ -210,9 +211,10 @@ class Batch:
             self.layers.append(layer)
         self.cache = Cache(layers=list(self.layers))
         self.width = self.first = width
-        whole = {"dtype": torch.long, "device": self.device}
+        whole: dict[str, Any] = {"dtype": torch.long, "device": self.device}
         self.mask = torch.zeros((size, self._capacity), **whole)
-        self.position, self.count, self.limit, self.last = torch.zeros((4, size), **whole).unbind()
+        self.position = torch.zeros(size, **whole)
+        self.count, self.limit, self.last = (torch.zeros(size, **whole) for _ in range(3))
         self.temperature = torch.zeros(size, dtype=torch.float64, device=self.device)
         self.out_ids = torch.zeros((size, 0), **whole)
         self.out_logprobs = torch.zeros((size, 0), device=self.device)
