@@ -63,8 +63,11 @@ def fit_hybrid(train: Prefixes, seed: int) -> Any | None:
         return None
     from sklearn.ensemble import HistGradientBoostingClassifier
 
+    columns = design(answers)
+    # A feature that is missing everywhere cannot be binned; as a constant no tree can use it.
+    columns[:, np.isnan(columns).all(axis=0)] = 0.0
     model = HistGradientBoostingClassifier(random_state=seed, **PARAMETERS)
-    return model.fit(design(answers), answers.good)
+    return model.fit(columns, answers.good)
 
 
 def hybrid_score(model: Any, pool: Prefixes) -> Floats:

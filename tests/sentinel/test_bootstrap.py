@@ -25,10 +25,13 @@ RNG = np.random.default_rng(1)
 def test_weights_are_multinomial_and_reproducible() -> None:
     """Each resample draws as many groups as there are; the seed decides."""
     w = cluster_weights(17, 500, seed=3)
-    assert w.shape == (500, 17) and (w.sum(axis=1) == 17).all() and (w == np.round(w)).all()
+    assert w.shape == (500, 17)
+    assert (w.sum(axis=1) == 17).all()
+    assert (w == np.round(w)).all()
     assert (w == cluster_weights(17, 500, seed=3)).all()
     assert not (w == cluster_weights(17, 500, seed=4)).all()
-    assert abs(w.mean() - 1) < 0.01 and abs(w.var() - 16 / 17) < 0.1
+    assert abs(w.mean() - 1) < 0.01
+    assert abs(w.var() - 16 / 17) < 0.1
     assert cluster_weights(0, 5).shape == (5, 0)
 
 
@@ -54,7 +57,8 @@ def test_auroc_equals_scikit_learn_in_every_resample(seed: int) -> None:
     np.testing.assert_allclose(draws, expected, atol=1e-12, rtol=0)
     assert auroc(scores, y) == pytest.approx(roc_auc_score(y, scores), abs=1e-12)
     found = auroc_interval(scores, y, index, weights)
-    assert found.resamples + found.dropped == 40 and found.resamples == len(expected)
+    assert found.resamples + found.dropped == 40
+    assert found.resamples == len(expected)
 
 
 def test_auroc_over_many_distinct_scores() -> None:
@@ -82,7 +86,8 @@ def test_ratio_equals_resampling_the_rows() -> None:
     found = mean_interval(values, names, 200, 5)
     assert found.point == pytest.approx(values.mean())
     assert (found.low, found.high) == pytest.approx(np.percentile(means, [2.5, 97.5]))
-    assert found.low is not None and found.low < values.mean() < (found.high or 0)
+    assert found.low is not None
+    assert found.low < values.mean() < (found.high or 0)
 
 
 def test_groups_widen_the_interval() -> None:
@@ -91,7 +96,8 @@ def test_groups_widen_the_interval() -> None:
     groups = np.repeat(np.arange(40), 25)
     clustered = mean_interval(values, groups)
     alone = mean_interval(values, np.arange(1000))
-    assert clustered.low is not None and alone.low is not None
+    assert clustered.low is not None
+    assert alone.low is not None
     width = [i.high - i.low for i in (clustered, alone) if i.high is not None and i.low is not None]
     assert width[0] > 3 * width[1]
 
@@ -107,8 +113,10 @@ def test_groups_widen_the_interval() -> None:
 def test_too_few_groups_give_no_interval(values: np.ndarray, groups: np.ndarray) -> None:
     """The point stands, the interval is None, and the note says why."""
     found = mean_interval(values, groups)
-    assert found.point == values.mean() and found.low is found.high is None
-    assert found.note == TOO_FEW and not found.dagger
+    assert found.point == values.mean()
+    assert found.low is found.high is None
+    assert found.note == TOO_FEW
+    assert not found.dagger
 
 
 def test_undefined_is_none() -> None:
@@ -116,11 +124,14 @@ def test_undefined_is_none() -> None:
     assert mean_interval([], []).point is None
     w = cluster_weights(12)
     nothing = ratio_interval(np.zeros(12), np.zeros(12), w, n=0)
-    assert nothing.point is None and nothing.low is None
+    assert nothing.point is None
+    assert nothing.low is None
     y = np.ones(30, dtype=bool)
     found = auroc_interval(np.arange(30.0), y, np.arange(30) % 12, w)
-    assert found.point is None and found.dropped == 2000
-    assert auroc([], []) is None and auroc([np.nan, 1.0], [True, False]) is None
+    assert found.point is None
+    assert found.dropped == 2000
+    assert auroc([], []) is None
+    assert auroc([np.nan, 1.0], [True, False]) is None
 
 
 def test_dagger_is_strict() -> None:
@@ -131,4 +142,5 @@ def test_dagger_is_strict() -> None:
     found = ratio_interval(gain, np.ones(30), w, n=30, clusters=12)
     assert found.dagger
     touching = ratio_interval(gain, np.ones(30), w, n=30, clusters=12, offset=found.low or 0)
-    assert touching.low == 0 and not touching.dagger
+    assert touching.low == 0
+    assert not touching.dagger

@@ -30,7 +30,8 @@ def test_equals_scikit_learn_and_is_monotone(rows: list[tuple[float, bool]]) -> 
     at = np.concatenate([x, RNG.uniform(-50, 50, 50)])
     np.testing.assert_allclose(found(at), expected.predict(at), atol=1e-9)
     assert (np.diff(found(np.sort(at))) >= -1e-15).all()
-    assert (np.diff(found.x) > 0).all() and (np.diff(found.y) >= 0).all()
+    assert (np.diff(found.x) > 0).all()
+    assert (np.diff(found.y) >= 0).all()
 
 
 def test_neighbouring_floats_stay_apart() -> None:
@@ -55,10 +56,13 @@ def test_block_values_are_exact_fractions() -> None:
 def test_nan_never_gets_a_value_and_is_counted() -> None:
     """NaN in, NaN out, also through a map with a single knot; outside it is constant."""
     found = fit_isotonic([1.0, 2.0, np.nan], [0, 1, 1])
-    assert found.missing == 1 and found.rows == 2
-    assert found([-9.0, 9.0]).tolist() == [0.0, 1.0] and np.isnan(found(np.nan))
+    assert found.missing == 1
+    assert found.rows == 2
+    assert found([-9.0, 9.0]).tolist() == [0.0, 1.0]
+    assert np.isnan(found(np.nan))
     single = fit_isotonic([1.0, 1.0], [0, 1])
-    assert single([0.0, 1.0, 5.0]).tolist() == [0.5] * 3 and np.isnan(single([np.nan])[0])
+    assert single([0.0, 1.0, 5.0]).tolist() == [0.5] * 3
+    assert np.isnan(single([np.nan])[0])
     for x, y in (([], []), ([np.nan, 1.0], [0, 1]), ([1.0, 2.0], [1, 1])):
         with pytest.raises(OneClassError):
             fit_isotonic(x, y)
@@ -78,15 +82,17 @@ def test_logit_ends_and_order() -> None:
     """0 and 1 get finite ends beyond all others; order and NaN are kept."""
     p = np.array([0.0, 5e-324, 1e-300, 0.2, 0.5, 0.8, np.nextafter(1, 0), 1.0])
     values = logit(p)
-    assert np.isfinite(values).all() and (np.diff(values) > 0).all()
+    assert np.isfinite(values).all()
+    assert (np.diff(values) > 0).all()
     assert np.isnan(logit([np.nan])[0])
     np.testing.assert_allclose(sigmoid(values), p, atol=1e-15)
 
 
 def test_ece_and_bins() -> None:
-    """Constant scores, edges in the upper bin, the last bin closed, nothing, fewer rows than bins."""
+    """Constant scores, edges, the last bin closed, fewer rows than bins, none at all."""
     assert reliability([0.9] * 10, [1] * 5 + [0] * 5)["ece"] == pytest.approx(0.4, abs=1e-15)
     found = reliability([0.3, 0.7, 1.0, 0.0, np.nan], [1, 1, 1, 0, 1])
     assert [b["n"] for b in found["bins"]] == [1, 0, 0, 1, 0, 0, 0, 1, 0, 1]
-    assert found["missing"] == 1 and found["bins"][1]["confidence"] is None
+    assert found["missing"] == 1
+    assert found["bins"][1]["confidence"] is None
     assert reliability([], [])["ece"] is None

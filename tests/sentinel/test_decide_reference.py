@@ -52,7 +52,7 @@ def random_rows(seed: int) -> list[dict[str, Any]]:
                         "p_correct": p[1],
                     }
                 )
-    rng.shuffle(rows)  # type: ignore[arg-type]
+    rng.shuffle(rows)
     return rows
 
 

@@ -51,7 +51,7 @@ def test_pools_are_whole_groups_and_big_enough(groups: int, seed: int, data: st.
 def test_a_pool_without_both_kinds_is_refused() -> None:
     """All faults in one line; pools without the notion of answerability pass."""
     group, answerable = questions()
-    with pytest.raises(UserError, match="calibration has no unanswerable.*heldout has no"):
+    with pytest.raises(UserError, match=r"calibration has no unanswerable.*heldout has no"):
         make_pools(group, dict.fromkeys(answerable, True))
     assert set(make_pools(group, dict.fromkeys(answerable)).values()) == {
         Pool.TRAIN,
@@ -81,7 +81,8 @@ def test_folds_are_grouped_and_stratified() -> None:
         assert {answerable[q] for q in members} == {True, False}
         assert not {group[q] for q in members} & {group[q] for q in group if folds[q] != fold}
     assert folds == make_folds(group, answerable)
-    assert folds.seed == 42 and folds.refused_seeds == ()
+    assert folds.seed == 42
+    assert folds.refused_seeds == ()
 
 
 def test_one_class_folds_are_reseeded_and_recorded_or_refused() -> None:
@@ -92,7 +93,7 @@ def test_one_class_folds_are_reseeded_and_recorded_or_refused() -> None:
     for folds in found:
         kinds = {(f, rare[q]) for q, f in folds.items()}
         assert len(kinds) == 10
-    with pytest.raises(UserError, match="no seed of 50.*3 unanswerable"):
+    with pytest.raises(UserError, match=r"no seed of 50.*3 unanswerable"):
         make_folds(group, {q: int(g[1:]) >= 3 for q, g in group.items()})
 
 
@@ -120,7 +121,8 @@ def test_manifest_round_trip_and_refusals(tmp_path: Path) -> None:
     path = tmp_path / "pools" / "clinic.json"
     digest = write_manifest(path, manifest)
     again = read_manifest(path, data)
-    assert again == manifest and again.hash() == digest
+    assert again == manifest
+    assert again.hash() == digest
     other = dataset_hash(group, answerable, {q: f"other {q}" for q in group})
     with pytest.raises(UserError, match="another data set"):
         read_manifest(path, other)

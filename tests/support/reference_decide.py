@@ -64,13 +64,11 @@ def isotonic(pairs: list[tuple[float, bool]]) -> Callable[[float | None], Fracti
     size = [sum(1 for x, _ in pairs if x == v) for v in xs]
     values = []
     for i in range(len(xs)):
-        best = None
-        for j in range(i + 1):
-            worst = min(
-                Fraction(sum(ones[j : k + 1]), sum(size[j : k + 1])) for k in range(i, len(xs))
-            )
-            best = worst if best is None else max(best, worst)
-        values.append(best)
+        worst = [
+            min(Fraction(sum(ones[j : k + 1]), sum(size[j : k + 1])) for k in range(i, len(xs)))
+            for j in range(i + 1)
+        ]
+        values.append(max(worst))
 
     def read(p: float | None) -> Fraction | float | None:
         if p is None:
@@ -159,7 +157,7 @@ class Reference:
             for t in range(e.T)
             if (v := self.prefix(e.p_cor[t])) is not None
         }
-        best = None
+        best: Any = None
         for s in ["never", *sorted(values), "always"]:
             found = self.score(self.calibration, "early-exit", lam, s)
             if best is None or found > best[1]:
