@@ -69,7 +69,7 @@ def cell(value: Value, max_chars: int = MAX_CELL) -> str:
     """One value on one line: numbers bare, text quoted as in SQL, NULL bare, blobs x'…'.
 
     Line breaks and control characters of a text are written with a backslash, and one is put into
-    control tokens. A longer text is cut, and the number of characters cut stands outside the quotes.
+    control tokens. A longer text is cut; the number of characters cut stands outside the quotes.
     """
     if value is None:
         return "NULL"

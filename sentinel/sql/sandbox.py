@@ -144,7 +144,7 @@ class _Worker:
 
 
 def _environment() -> dict[str, str]:
-    """No secrets of the parent, no local time zone, and one memory arena, as the cap counts them."""
+    """No secrets of the parent, no local time zone; one memory arena, for the cap counts it."""
     kept = {key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ}
     return {**kept, "TZ": "UTC", "LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "1"}
 

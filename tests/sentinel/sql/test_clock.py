@@ -38,24 +38,30 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxPool]:
 NOWS = [
     ("current_time", CLOCK), ("CURRENT_TIMESTAMP", CLOCK), ("Current_Date", DAY),
     ("datetime('now')", CLOCK), ("datetime('NOW')", CLOCK), ("datetime ( 'Now' )", CLOCK),
-    ("datetime()", CLOCK), ("datetime( )", CLOCK), ("date()", DAY), ("date('now')", DAY), ("time()", "23:59:00"),
-    ("time('now')", "23:59:00"), ("date(/* c */'now')", DAY), ("date(-- c\n)", DAY), ("\"date\"('now')", DAY),
-    ("[date]('now')", DAY), ("date(\"now\")", DAY), ("date('no'||'w')", DAY), ("date(lower('NOW'))", DAY),
-    ("date(char(110,111,119))", DAY), ("date(x'6e6f77')", DAY), ("date(cast(x'6e6f77' as text))", DAY),
-    ("date('now' || char(0) || 'x')", DAY), ("date(replace('nXw','X','o'))", DAY), ("date(substr('snow', 2))", DAY),
+    ("datetime()", CLOCK), ("datetime( )", CLOCK), ("date()", DAY), ("date('now')", DAY),
+    ("time()", "23:59:00"), ("time('now')", "23:59:00"), ("date(/* c */'now')", DAY),
+    ("date(-- c\n)", DAY), ("\"date\"('now')", DAY), ("[date]('now')", DAY),
+    ("date(\"now\")", DAY), ("date('no'||'w')", DAY), ("date(lower('NOW'))", DAY),
+    ("date(char(110,111,119))", DAY), ("date(x'6e6f77')", DAY),
+    ("date(cast(x'6e6f77' as text))", DAY), ("date('now' || char(0) || 'x')", DAY),
+    ("date(replace('nXw','X','o'))", DAY), ("date(substr('snow', 2))", DAY),
     ("date((select 'now'))", DAY), ("date(coalesce(null, 'now'))", DAY), ("date(('now'))", DAY),
-    ("date('now', '-1 day')", "2105-12-30"), ("date(current_time, 'start of year')", "2105-01-01"),
-    ("datetime(current_date)", DAY + " 00:00:00"), ("date('now', '+2 months', 'start of month')", "2106-03-01"),
-    ("strftime('%Y')", "2105"), ("strftime('%y', 'now')", "2105"), ("strftime('%y-%m', current_time)", "2105-12"),
+    ("date('now', '-1 day')", "2105-12-30"),
+    ("date(current_time, 'start of year')", "2105-01-01"),
+    ("datetime(current_date)", DAY + " 00:00:00"),
+    ("date('now', '+2 months', 'start of month')", "2106-03-01"), ("strftime('%Y')", "2105"),
+    ("strftime('%y', 'now')", "2105"), ("strftime('%y-%m', current_time)", "2105-12"),
     ("strftime('%Y' , 'now' , '-1 year')", "2104"), ("strftime('%%y%y', 'now')", "%y2105"),
     ("strftime('%' || 'y', 'now')", "2105"), ("strftime((select '%y'), 'now')", "2105"),
     ("julianday('now') - julianday(current_time)", 0.0), ("unixepoch('now') - unixepoch()", 0),
-    ("datetime('now') = datetime('now')", 1), ("'now'", "now"), ("'date(''now'')'", "date('now')"),
-    ("'current_time'", "current_time"), ("'%y'", "%y"), ("datetime('now', 'localtime')", CLOCK),
-    ("datetime('now', 'utc')", CLOCK), ("coalesce('now', date('now'))", "now"), ("strftime(NULL, 'now')", None),
-    ("date(NULL)", None), ("date('2100-02-28', '+1 day')", "2100-03-01"), ("date('0000-01-01')", "0000-01-01"),
-    ("julianday('2105-01-01') - julianday('1805-01-01')", 300 * 365.0 + 73), ("date(0)", "-4713-11-24"),
-    ("typeof(current_time)", "text"),
+    ("datetime('now') = datetime('now')", 1), ("'now'", "now"),
+    ("'date(''now'')'", "date('now')"), ("'current_time'", "current_time"), ("'%y'", "%y"),
+    ("datetime('now', 'localtime')", CLOCK), ("datetime('now', 'utc')", CLOCK),
+    ("coalesce('now', date('now'))", "now"), ("strftime(NULL, 'now')", None),
+    ("date(NULL)", None), ("date('2100-02-28', '+1 day')", "2100-03-01"),
+    ("date('0000-01-01')", "0000-01-01"),
+    ("julianday('2105-01-01') - julianday('1805-01-01')", 300 * 365.0 + 73),
+    ("date(0)", "-4713-11-24"), ("typeof(current_time)", "text"),
 ]  # fmt: skip
 
 
@@ -71,11 +77,15 @@ def test_every_spelling_of_now_is_the_clock(
 
 @pytest.mark.parametrize(
     ("expression", "native"),
-    [("strftime('%J', 'now')", "strftime('%J', @)"), ("strftime('%j')", "strftime('%J', @)"),
-     ("julianday()", "julianday(@)"), ("julianday('now')", "julianday(@)"), ("unixepoch()", "unixepoch(@)"),
-     ("strftime('%s', 'now')", "strftime('%s', @)"), ("strftime('%f %H:%M', 'now')", "strftime('%f %H:%M', @)"),
-     ("date('2100-02-29')", "date('2100-02-29')"), ("strftime('%w %W', 'now', '-9 days')", "strftime('%w %W', @, '-9 days')"),
-     ("strftime(1, 'now')", "strftime(1, @)"), ("strftime(1.0, 'now')", "strftime(1.0, @)")],
+    [
+        ("strftime('%J', 'now')", "strftime('%J', @)"), ("strftime('%j')", "strftime('%J', @)"),
+        ("julianday()", "julianday(@)"), ("julianday('now')", "julianday(@)"),
+        ("unixepoch()", "unixepoch(@)"), ("strftime('%s', 'now')", "strftime('%s', @)"),
+        ("strftime('%f %H:%M', 'now')", "strftime('%f %H:%M', @)"),
+        ("date('2100-02-29')", "date('2100-02-29')"),
+        ("strftime('%w %W', 'now', '-9 days')", "strftime('%w %W', @, '-9 days')"),
+        ("strftime(1, 'now')", "strftime(1, @)"), ("strftime(1.0, 'now')", "strftime(1.0, @)"),
+    ],
 )  # fmt: skip
 def test_numbers_of_now_are_sqlites(
     pool: SandboxPool, honest: SandboxPool, expression: str, native: str
@@ -97,8 +107,11 @@ def test_now_in_a_cell_is_the_clock(pool: SandboxPool, honest: SandboxPool) -> N
 
 @pytest.mark.parametrize(
     "ddl",
-    ["CREATE VIEW v AS SELECT date('now') AS d", "CREATE TABLE v (x, d AS ('no' || x))",
-     "CREATE TABLE v AS SELECT x'4e4f57' AS d", "CREATE TABLE v AS SELECT 'Now' || char(0) || 'z' AS d"],
+    [
+        "CREATE VIEW v AS SELECT date('now') AS d", "CREATE TABLE v (x, d AS ('no' || x))",
+        "CREATE TABLE v AS SELECT x'4e4f57' AS d",
+        "CREATE TABLE v AS SELECT 'Now' || char(0) || 'z' AS d",
+    ],
 )  # fmt: skip
 def test_now_hidden_in_the_schema_or_in_bytes(tmp_path: Path, ddl: str) -> None:
     db = sqlite3.connect(tmp_path / "x.db")
@@ -121,8 +134,11 @@ def test_a_table_named_now(tmp_path: Path) -> None:
 
 
 MODIFIERS = st.sampled_from(
-    ["+1 day", "-3 months", "start of month", "start of day", "+0.5 hours", "weekday 2", "1 year", "unixepoch",
-     "auto", "junk", "-1 day", "+30 minutes", "start of year", "julianday"]
+    [
+        "+1 day", "-3 months", "start of month", "start of day", "+0.5 hours", "weekday 2",
+        "1 year", "unixepoch", "auto", "junk", "-1 day", "+30 minutes", "start of year",
+        "julianday",
+    ]
 )  # fmt: skip
 TIMES = st.one_of(
     st.datetimes().map(lambda d: d.isoformat(sep=" ")[:19]),
@@ -170,8 +186,11 @@ def test_bind_rewrites_code_and_nothing_else() -> None:
 
 SQLISH = st.lists(
     st.sampled_from(
-        ["date", "strftime", "datetime", "(", ")", "'now'", ",", " ", "'%y'", "current_time", "--", "\n", "/*", "*/",
-         "'", '"now"', "x", "||", "a.b", "1", "=", "'it''s'", "in", "upper", "x'6e6f77'", "'-1 day'", ";", "select"]
+        [
+            "date", "strftime", "datetime", "(", ")", "'now'", ",", " ", "'%y'", "current_time",
+            "--", "\n", "/*", "*/", "'", '"now"', "x", "||", "a.b", "1", "=", "'it''s'", "in",
+            "upper", "x'6e6f77'", "'-1 day'", ";", "select",
+        ]
     ),
     max_size=14,
 ).map("".join)  # fmt: skip

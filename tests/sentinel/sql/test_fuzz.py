@@ -24,25 +24,42 @@ CANARY = (
     "SELECT count(*), sum(cost), current_time, random(), changes(), last_insert_rowid(), "
     "(SELECT group_concat(name || sql) FROM sqlite_master) FROM visits"
 )
-NAMES = ["patients", "visits", "odd", "subject_id", "cost", "value", "icd_code", "nosuch", "sqlite_master",
-         "rowid", "temp.patients", "main.odd", "pragma_table_info('odd')", "json_each('[1]')", "dbstat"]  # fmt: skip
-LITERALS = ["1", "0", "-1", "9223372036854775807", "1e308", "'now'", "''", "'it''s'", "NULL", "x'00ff'", "'%y'",
-            "'2105-12-31'", "'\u2603\u202e'", "\"odd\"", "'a' || char(0)", "hex(zeroblob(9))", "current_time"]  # fmt: skip
-FUNCTIONS = ["count", "sum", "max", "abs", "date", "strftime", "datetime", "julianday", "printf", "hex", "zeroblob",
-             "randomblob", "load_extension", "json_extract", "group_concat", "replace", "instr", "char", "nosuch",
-             "fts3_tokenizer", "writefile", "substr", "cast", "unicode", "quote", "random", "row_number"]  # fmt: skip
-HEADS = ["DELETE FROM odd", "UPDATE visits SET cost = 0", "INSERT INTO odd VALUES (1, 2, 3)", "DROP TABLE odd",
-         "CREATE TABLE {n} (a)", "CREATE TEMP TABLE visits (a)", "ATTACH '{d}/{n}.db' AS {n}", "VACUUM INTO '{d}/{n}'",
-         "ATTACH 'file:{d}/{n}?mode=rwc' AS a", "PRAGMA journal_mode=WAL", "PRAGMA writable_schema=1", "BEGIN", "COMMIT",
-         "SAVEPOINT a", "REINDEX", "ANALYZE", "DETACH main", "CREATE TEMP VIEW visits AS SELECT 1", "ROLLBACK",
-         "PRAGMA temp_store_directory='{d}'", "EXPLAIN QUERY PLAN DELETE FROM odd", "SELECT writefile('{d}/{n}', 1)",
-         "PRAGMA case_sensitive_like=1", "CREATE TEMP TRIGGER t AFTER INSERT ON odd BEGIN SELECT 1; END"]  # fmt: skip
-BOMBS = ["WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c) SELECT count(*) FROM c",
-         "SELECT count(*) FROM visits a, visits b, visits c", "SELECT hex(zeroblob(400000000))",
-         "SELECT printf('%.*c', 900000000, 'x')", "SELECT sum(length(randomblob(900000))) FROM visits",
-         "SELECT group_concat(hex(randomblob(1000))) FROM visits a, visits b"]  # fmt: skip
-TAILS = ["", "", "", ";", ";;", " -- x", "; SELECT 1", "; DROP TABLE odd", " /* ", "\x00", "\ufeff", " LIMIT 3",
-         " ORDER BY 1", " UNION SELECT 1", ")", "'", " RETURNING *", " -- \n;"]  # fmt: skip
+NAMES = [
+    "patients", "visits", "odd", "subject_id", "cost", "value", "icd_code", "nosuch",
+    "sqlite_master", "rowid", "temp.patients", "main.odd", "pragma_table_info('odd')",
+    "json_each('[1]')", "dbstat",
+]  # fmt: skip
+LITERALS = [
+    "1", "0", "-1", "9223372036854775807", "1e308", "'now'", "''", "'it''s'", "NULL", "x'00ff'",
+    "'%y'", "'2105-12-31'", "'\u2603\u202e'", "\"odd\"", "'a' || char(0)", "hex(zeroblob(9))",
+    "current_time",
+]  # fmt: skip
+FUNCTIONS = [
+    "count", "sum", "max", "abs", "date", "strftime", "datetime", "julianday", "printf", "hex",
+    "zeroblob", "randomblob", "load_extension", "json_extract", "group_concat", "replace",
+    "instr", "char", "nosuch", "fts3_tokenizer", "writefile", "substr", "cast", "unicode",
+    "quote", "random", "row_number",
+]  # fmt: skip
+HEADS = [
+    "DELETE FROM odd", "UPDATE visits SET cost = 0", "INSERT INTO odd VALUES (1, 2, 3)",
+    "DROP TABLE odd", "CREATE TABLE {n} (a)", "CREATE TEMP TABLE visits (a)",
+    "ATTACH '{d}/{n}.db' AS {n}", "VACUUM INTO '{d}/{n}'", "ATTACH 'file:{d}/{n}?mode=rwc' AS a",
+    "PRAGMA journal_mode=WAL", "PRAGMA writable_schema=1", "BEGIN", "COMMIT", "SAVEPOINT a",
+    "REINDEX", "ANALYZE", "DETACH main", "CREATE TEMP VIEW visits AS SELECT 1", "ROLLBACK",
+    "PRAGMA temp_store_directory='{d}'", "EXPLAIN QUERY PLAN DELETE FROM odd",
+    "SELECT writefile('{d}/{n}', 1)", "PRAGMA case_sensitive_like=1",
+    "CREATE TEMP TRIGGER t AFTER INSERT ON odd BEGIN SELECT 1; END",
+]  # fmt: skip
+BOMBS = [
+    "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c) SELECT count(*) FROM c",
+    "SELECT count(*) FROM visits a, visits b, visits c", "SELECT hex(zeroblob(400000000))",
+    "SELECT printf('%.*c', 900000000, 'x')", "SELECT sum(length(randomblob(900000))) FROM visits",
+    "SELECT group_concat(hex(randomblob(1000))) FROM visits a, visits b",
+]  # fmt: skip
+TAILS = [
+    "", "", "", ";", ";;", " -- x", "; SELECT 1", "; DROP TABLE odd", " /* ", "\x00", "\ufeff",
+    " LIMIT 3", " ORDER BY 1", " UNION SELECT 1", ")", "'", " RETURNING *", " -- \n;",
+]  # fmt: skip
 
 
 def expression(rng: random.Random, depth: int = 0) -> str:
@@ -89,8 +106,8 @@ def statement(rng: random.Random, folder: Path) -> str:
         ]
         sql = " ".join(rng.choices(words, k=rng.randrange(1, 25)))
     else:
-        sql = "".join(chr(rng.choice([rng.randrange(128), rng.randrange(0xD800, 0xE000), rng.randrange(0x110000)]))
-                      for _ in range(rng.randrange(60)))  # fmt: skip
+        ranges = [(0, 128), (0xD800, 0xE000), (0, 0x110000)]
+        sql = "".join(chr(rng.randrange(*rng.choice(ranges))) for _ in range(rng.randrange(60)))
     sql += rng.choice(TAILS)
     for _ in range(rng.choice([0, 0, 0, 1, 3])):
         at = rng.randrange(len(sql) + 1)

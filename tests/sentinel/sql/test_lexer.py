@@ -32,9 +32,9 @@ def test_kinds() -> None:
     sql = "sel_1 'a''b' x'00' \"q\"\"\" [b] `c` 1.5e3 0x1F .5 -- c\n/* d */ ;+é$1"
     kinds = [(t.kind, t.text) for t in tokens(sql) if not t.ignored]
     assert kinds == [
-        ("word", "sel_1"), ("string", "'a''b'"), ("string", "x'00'"), ("quoted", '"q"""'), ("quoted", "[b]"),
-        ("quoted", "`c`"), ("number", "1.5e3"), ("number", "0x1F"), ("number", ".5"), ("end", ";"),
-        ("other", "+"), ("word", "é$1"),
+        ("word", "sel_1"), ("string", "'a''b'"), ("string", "x'00'"), ("quoted", '"q"""'),
+        ("quoted", "[b]"), ("quoted", "`c`"), ("number", "1.5e3"), ("number", "0x1F"),
+        ("number", ".5"), ("end", ";"), ("other", "+"), ("word", "é$1"),
     ]  # fmt: skip
 
 

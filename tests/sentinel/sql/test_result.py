@@ -13,7 +13,8 @@ from sentinel.sql.result import Result
 
 VALUES = st.one_of(
     st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.binary(),
-    st.text(st.characters()), st.sampled_from(["\ud800", "\ud815\udc98", "a\x00b", "", "NULL", "None"]),
+    st.text(st.characters()),
+    st.sampled_from(["\ud800", "\ud815\udc98", "a\x00b", "", "NULL", "None"]),
 )  # fmt: skip
 
 
