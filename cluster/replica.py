@@ -20,7 +20,7 @@ from cluster.journal import Journal
 from cluster.run_dir import RunDir
 from cluster.stages import use_threads
 from sentinel import episodes
-from sentinel.agent.loop import run_episode
+from sentinel.agent.loop import run_task
 from sentinel.benchmarks import registry
 from sentinel.benchmarks.base import Benchmark, Task
 from sentinel.engine import Engine
@@ -113,10 +113,10 @@ class Replica:
             raise RuntimeError("this replica has no open plan")
         started, clock = time.time(), time.perf_counter()
         try:
-            episode = await run_episode(
-                engine=engine,
-                benchmark=benchmark,
-                task=job.task,
+            episode = await run_task(
+                engine,
+                benchmark,
+                job.task,
                 agent=plan.agent["name"],
                 rollout=job.rollout,
                 max_tokens=plan.max_tokens,

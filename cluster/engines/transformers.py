@@ -53,6 +53,8 @@ class TransformersEngine:
         device: cpu, cuda, …
         seed: mixed into the seed of every sampled request.
         name: the agent's name.
+        tokenizer_dir: folder of the tokenizer, where it is not the model's.
+        context_window: a smaller window than the model's.
 
     Raises UserError when the folder is not a model that can be loaded.
     """
@@ -65,13 +67,16 @@ class TransformersEngine:
         device: str = "cpu",
         seed: int = 0,
         name: str = "transformers",
+        tokenizer_dir: Path | str | None = None,
+        context_window: int | None = None,
     ) -> None:
         self.name = name
         self._seed, self._max_batch = seed, max_batch
         folder = Path(model_dir)
-        self.encoder = ChatEncoder.from_folder(folder)
+        self.encoder = ChatEncoder.from_folder(tokenizer_dir or folder)
         self.model = _load(folder, dtype, device)
-        self.context_window = int(self.model.config.max_position_embeddings)
+        window = int(self.model.config.max_position_embeddings)
+        self.context_window = min(window, context_window or window)
         self.revision = (
             f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}, "
             f"{dtype}, {_fingerprint(folder)}"
@@ -197,12 +202,23 @@ def make(agent: Mapping[str, Any]) -> TransformersEngine:
 
     model = str(agent["model"])
     folder = weights_folder(model) or _download(model, agent.get("revision"))
+    tokenizer = None
+    if model.startswith("nano:") and not (folder / "tokenizer.json").is_file():
+        from sentinel.nano import tokenizer_dir
+
+        tokenizer = tokenizer_dir()
+    device = str(agent.get("device") or "auto")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    window = agent.get("context_window")
     return TransformersEngine(
         folder,
         dtype=str(agent.get("dtype") or "float32"),
         max_batch=int(agent.get("max_batch") or 64),
-        device=str(agent.get("device") or "cpu"),
+        device=device,
         name=str(agent.get("name", model)),
+        tokenizer_dir=tokenizer,
+        context_window=None if window is None else int(window),
     )
 
 

@@ -39,9 +39,14 @@ class ChatEncoder:
         template: str,
         special_tokens: dict[str, str] | None = None,
         where: str = "the tokenizer",
+        takes_instructions: bool = True,
     ) -> None:
-        """Check the template once; raises UserError where it cannot carry a conversation."""
-        self.where = where
+        """Check the template once; raises UserError where it cannot carry a conversation.
+
+        `takes_instructions` is False for a model that was trained on bare conversations: it is given
+        no system prompt. A folder says so by that key in its tokenizer_config.json.
+        """
+        self.where, self.takes_instructions = where, takes_instructions
         self.special_tokens = special_tokens or {}
         self._tokenizer, self._plain, self._control = _pair(tokenizer)
         self._template = _compile(template, where)
@@ -82,7 +87,8 @@ class ChatEncoder:
                 f"the tokenizer of {folder} cannot be read: {error}", "copy the model folder again"
             ) from error
         names = {k: t for k, v in special.items() if k.endswith("_token") and (t := _text(v))}
-        return cls(tokenizer, _find_template(folder, config), names, str(folder))
+        instructed = bool(config.get("takes_instructions", True))
+        return cls(tokenizer, _find_template(folder, config), names, str(folder), instructed)
 
     def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Ids of the whole conversation, closed by the generation prompt."""

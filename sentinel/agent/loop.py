@@ -13,7 +13,7 @@ import time as wall
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from inspect import isawaitable
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -72,16 +72,11 @@ async def run_episode(
 ) -> Episode:
     """Run one agent on one task until it answers, abstains, meets the cap or fails.
 
-    Args:
-        engine: answers requests; many episodes share it.
-        encoder: messages to ids for a local engine; None where the engine takes messages (APIs).
-        env: the task's world, reset and closed here.
-        task: the question or goal.
-        max_turns: T's cap, the closing turn included.
-        max_tokens: of one generation.
-        seed: of sampling; every episode and turn derives its own from it.
-        system_prompt: instructions; empty for none.
-        on_turn: a frozen monitor, asked before the first turn and after each that goes on.
+    `engine` answers requests, `encoder` turns messages into ids for a local one (None for an API,
+    which takes messages). `env` is the task's world, reset and closed here. `max_turns` caps T, the
+    closing turn included; `max_tokens` caps one generation. Every episode and turn derives its own
+    sampling seed from `seed`. `system_prompt` may be empty. `on_turn` is a frozen monitor, asked
+    before the first turn and after each turn that goes on.
 
     Only a bug or a cancellation raises; every failure of engine or environment is an end.
     """
@@ -133,12 +128,16 @@ async def run_task(
 ) -> Episode:
     """`run_episode` with everything that the benchmark and the engine know themselves.
 
-    A local engine offers its `encoder`. `system_prompt` replaces the benchmark's (a nano agent was
-    trained without one).
+    A local engine offers its `encoder`. `system_prompt` replaces the benchmark's, which a model that
+    was trained on bare conversations (`ChatEncoder.takes_instructions`) is not given.
     """
+    encoder: TokenEncoder | None = getattr(engine, "encoder", None)
+    if system_prompt is None:
+        instructed = getattr(encoder, "takes_instructions", True)
+        system_prompt = benchmark.system_prompt() if instructed else ""
     return await run_episode(
         engine,
-        getattr(engine, "encoder", None),
+        encoder,
         benchmark.make_env(task),
         task,
         agent_name=agent,
@@ -148,7 +147,7 @@ async def run_task(
         max_tokens=max_tokens,
         temperature=temperature,
         seed=seed,
-        system_prompt=benchmark.system_prompt() if system_prompt is None else system_prompt,
+        system_prompt=system_prompt,
         dialect=benchmark.dialect,
         on_turn=on_turn,
     )
@@ -329,7 +328,7 @@ def _assistant(generation: Generation) -> Message:
     return Message("assistant", generation.text, None if ids is None else tuple(ids))
 
 
-def _numbers(values: np.ndarray | None) -> list[int] | list[float] | None:
+def _numbers(values: np.ndarray | None) -> list[Any] | None:
     return None if values is None else np.asarray(values).ravel().tolist()
 
 

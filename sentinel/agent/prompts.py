@@ -1,7 +1,7 @@
 """The harness instructions that benchmarks give their agents, in our own wording (Appendix H).
 
-Instructions and schema stand first and never change within a benchmark, so that every episode shares
-one prefix; the question comes last, in the first user message.
+Instructions and schema stand first and never change within a benchmark, so that every episode
+shares one prefix; the question comes last, in the first user message.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ FINAL: null
 RULES
 - The query is the answer: close with FINAL_SQL even if an earlier result already shows the value.
 - Never write a RESULT yourself; it comes in the next message.
-- An empty result proves nothing: a condition or a time window may be wrong. Look again before giving \
-up.
+- An empty result proves nothing: a condition or a time window may be wrong. Look again \
+before giving up.
 - FINAL: null is only for information that the schema does not record.
 - Only SELECT queries; names of tables and columns in lower case, as listed.
 - You may add one line BEST_SO_FAR: <your best final query so far, or null>.

@@ -11,11 +11,11 @@ from sentinel.benchmarks.base import Benchmark
 from sentinel.errors import UserError
 
 KINDS: Mapping[str, str] = {"clinic": "sentinel.benchmarks.clinic:ClinicBenchmark"}
-"""Kind → where its class is. A `kind` with a colon names any importable class: `my.module:Class`."""
+"""Kind → where its class is. A `kind` with a colon names any class: `my.module:Class`."""
 
 
 def load(mapping: Mapping[str, Any]) -> Benchmark:
-    """The benchmark of a config: `kind` (default: the name) picks the class, the rest are arguments.
+    """The benchmark of a config: `kind` (else the name) picks the class, the rest are arguments.
 
     Raises UserError for an unknown kind, a class that cannot be imported, or a setting that it does
     not take; the message lists the valid ones.
