@@ -34,7 +34,7 @@ def logit(p: ArrayLike) -> FloatArray:
     """
     from scipy.special import logit as scipy_logit
 
-    values = np.ascontiguousarray(p, dtype=np.float64)
+    values = np.asarray(p, dtype=np.float64)
     return np.asarray(np.clip(scipy_logit(values), -LOGIT_END, LOGIT_END), dtype=np.float64)
 
 
@@ -42,7 +42,7 @@ def sigmoid(x: ArrayLike) -> FloatArray:
     """1 / (1 + exp(−x)) in float64."""
     from scipy.special import expit
 
-    return np.asarray(expit(np.ascontiguousarray(x, dtype=np.float64)), dtype=np.float64)
+    return np.asarray(expit(np.asarray(x, dtype=np.float64)), dtype=np.float64)
 
 
 @dataclass(frozen=True)
