@@ -37,7 +37,7 @@ LABELS = {
 def who() -> tuple[Head, Head]:
     """The two columns that say which benchmark and agent a row is about."""
     return (
-        Head("Benchmark", text("benchmark"), number=False),
+        Head("Benchmark", text("benchmark"), number=False, varied=True),
         Head("Agent", text("agent"), number=False),
     )
 
@@ -160,7 +160,7 @@ def counts(run: Run) -> Section:
             pools,
             "Pools",
             (
-                Head("Benchmark", text("benchmark"), number=False),
+                Head("Benchmark", text("benchmark"), number=False, varied=True),
                 Head("Pool", text("pool"), number=False),
                 Head("Questions", integer("questions")),
                 Head("Groups", integer("groups")),

@@ -56,6 +56,8 @@ class Head:
     cell: Callable[[Row], Cell | str]
     number: bool = True
     group: str = ""
+    varied: bool = False
+    """Left out where every row says the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,23 @@ class TableView:
     kind: str = field(default="table", init=False)
 
     @property
+    def shown(self) -> list[Head]:
+        """The columns that are shown."""
+        rows = self.data.rows if self.rows is None else self.rows
+
+        def texts(head: Head) -> set[str]:
+            cells = [head.cell(row) for row in rows]
+            return {c if isinstance(c, str) else c.text for c in cells} - {""}
+
+        return [h for h in self.heads if not h.varied or len(texts(h)) > 1]
+
+    @property
     def groups(self) -> list[tuple[str, int]]:
         """Heading and span of each run of columns; empty when no column has a heading."""
-        if not any(h.group for h in self.heads):
+        if not any(h.group for h in self.shown):
             return []
         spans: list[tuple[str, int]] = []
-        for head in self.heads:
+        for head in self.shown:
             if spans and spans[-1][0] == head.group and head.group:
                 spans[-1] = (head.group, spans[-1][1] + 1)
             else:
@@ -86,10 +99,10 @@ class TableView:
     def body(self) -> tuple[list[list[tuple[Cell, str]]], list[tuple[str, str]]]:
         """Cells with their footnote letters, and the footnotes (letter, reason)."""
         letters: dict[str, str] = {}
-        lines = []
+        lines, heads = [], self.shown
         for row in self.data.rows if self.rows is None else self.rows:
             line = []
-            for head in self.heads:
+            for head in heads:
                 cell = head.cell(row)
                 cell = Cell(cell) if isinstance(cell, str) else cell
                 mark = ""

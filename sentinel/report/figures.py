@@ -128,56 +128,61 @@ def line_panels(
     for panel in panels:
         for line in panel.lines:
             kinds.setdefault(line.label, line)
-    return _grid(panels, draw, columns=columns, legend=list(kinds.values()))
+    legend = list(kinds.values()) if len(kinds) > 1 else []
+    return _grid(panels, draw, columns=columns, legend=legend)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A point with an interval on a forest plot; None where undefined."""
 
-    label: str
     point: float | None
     low: float | None = None
     high: float | None = None
     color: str = BLUE
-    reference: float | None = None
-    """A short vertical stroke on the row: what the point is to be compared with."""
 
 
 def forest(
-    blocks: Sequence[tuple[str, Sequence[Estimate]]],
+    blocks: Sequence[tuple[str, Sequence[tuple[str, Sequence[Estimate]]]]],
     *,
     xlabel: str,
-    zero: bool = True,
     legend: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """Intervals, one panel per block (a stakes level) and one row per estimate (an agent)."""
-    rows = max((len(estimates) for _, estimates in blocks), default=1)
+    """Intervals against zero: a panel per block (a stakes level), a row per name (an agent).
 
-    def draw(axes: Axes, block: tuple[str, Sequence[Estimate]]) -> None:
-        _, estimates = block
-        for y, e in enumerate(estimates):
-            if e.point is None:
-                axes.text(0, y, "—", ha="center", va="center")
-                continue
-            if e.low is not None and e.high is not None:
-                axes.plot([e.low, e.high], [y, y], color=e.color, linewidth=2, alpha=0.6)
-            if e.reference is not None:
-                axes.plot([e.reference], [y], marker="|", markersize=11, color=INK, linewidth=0)
-            axes.plot([e.point], [y], marker="o", markersize=5, color=e.color, linewidth=0)
-        if zero:
-            axes.axvline(0, color=INK, linewidth=0.8)
-        axes.set_yticks(range(len(estimates)), [label(e.label) for e in estimates])
-        axes.set_ylim(rows - 0.4, -0.6)
+    A row holds one estimate or several, drawn one below the other.
+    """
+    rows = max((len(lines) for _, lines in blocks), default=1)
+
+    def draw(axes: Axes, block: tuple[str, Sequence[tuple[str, Sequence[Estimate]]]]) -> None:
+        _, lines = block
+        for row, (_name, estimates) in enumerate(lines):
+            for k, e in enumerate(estimates):
+                y = row + 0.3 * (k - (len(estimates) - 1) / 2)
+                if e.point is None:
+                    axes.text(0, y, "—", ha="center", va="center")
+                    continue
+                if e.low is not None and e.high is not None:
+                    axes.plot([e.low, e.high], [y, y], color=e.color, linewidth=2, alpha=0.6)
+                filled = e.color if e.low is not None else "none"
+                axes.plot([e.point], [y], marker="o", markersize=5, color=e.color, mfc=filled)
+        axes.axvline(0, color=INK, linewidth=0.8)
+        axes.set_yticks(range(len(lines)), [label(name) for name, _ in lines])
+        axes.set_ylim(rows - 0.45, -0.55)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(xlabel)
 
     lines = [Line(name, (), (), color, dots=True) for name, color in legend]
-    height = 0.95 + 0.27 * rows
+    height = 0.95 + 0.34 * rows
     return _grid(
-        blocks, draw, columns=3, legend=lines, size=(3.3, height), sharey=True,
+        blocks,
+        draw,
+        columns=3,
+        legend=lines,
+        size=(3.3, height),
+        sharey=True,
         title=lambda block: block[0],
-    )  # fmt: skip
+    )
 
 
 def bars(

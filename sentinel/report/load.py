@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,6 +41,7 @@ WANTED: dict[str, tuple[str, ...]] = {
         "error",
     ),
     "scores": ("benchmark", "agent", "t", "head", "truncated"),
+    "intervals": tuple(tables.INTERVALS.columns),
 }
 
 
@@ -77,13 +79,14 @@ def load(run_dir: Path) -> Run:
             f"{run_dir} is not a run directory (no config.json)",
             "name a folder made by `sentinel run CONFIG`",
         )
+    config = _json(run_dir / "config.json")
     return Run(
         path=run_dir,
-        config=_json(run_dir / "config.json"),
+        config=config,
         env=_json(run_dir / "env.json") if (run_dir / "env.json").is_file() else {},
         metrics=_lines(run_dir / "metrics.jsonl"),
         tables={name: t for name in WANTED if (t := _table(run_dir, name)) is not None},
-        monitors=_monitors(run_dir),
+        monitors=_in_order(_monitors(run_dir), config),
     )
 
 
@@ -96,13 +99,28 @@ def _monitors(run_dir: Path) -> list[Monitor]:
         found.append(
             Monitor(
                 # Folder names may be escaped; the names inside the files are the names.
-                benchmark=str(policy.get("benchmark", path.parent.parent.name)),
+                benchmark=str(policy.get("benchmark", unquote(path.parent.parent.name))),
                 agent=str(policy.get("agent", path.parent.name)),
                 policy=policy,
                 evaluation=evaluation,
             )
         )
     return found
+
+
+def _in_order(monitors: list[Monitor], config: Mapping[str, Any]) -> list[Monitor]:
+    """In the order in which the config names benchmarks and agents."""
+
+    def place(kind: str, name: str) -> tuple[int, str]:
+        items = config.get(kind)
+        names = (
+            [i.get("name") for i in items if isinstance(i, dict)] if isinstance(items, list) else []
+        )
+        return (names.index(name) if name in names else len(names)), name
+
+    return sorted(
+        monitors, key=lambda m: (place("benchmarks", m.benchmark), place("agents", m.agent))
+    )
 
 
 def _table(run_dir: Path, name: str) -> pa.Table | None:

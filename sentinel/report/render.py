@@ -15,13 +15,16 @@ FOLDER = "report"
 """Folder of the CSV files, beside the page."""
 
 
-def render_report(run_dir: Path, out: Path | None = None, *, title: str | None = None) -> Path:
+def render_report(
+    run_dir: Path, out: Path | None = None, *, title: str | None = None, ledger: Path | None = None
+) -> Path:
     """Write the page of a run and one CSV per table and figure; return the page's path.
 
     Args:
         run_dir: a run directory; it is only read.
         out: the page, default `run_dir/report.html`. The CSV files go to `report/` beside it.
         title: heading of the page, default the run's name.
+        ledger: folder of the held-out ledger, default `ledgers/` beside the folder of runs.
 
     The page makes no network request and holds no script. Raises UserError when `run_dir` is no run
     directory or a table of it is damaged.
@@ -30,7 +33,8 @@ def render_report(run_dir: Path, out: Path | None = None, *, title: str | None =
 
     run = load(Path(run_dir))
     page = (Path(run_dir) / "report.html" if out is None else Path(out)).absolute()
-    sections = build(run)
+    looks = Path(run_dir).absolute().parent.parent / "ledgers" if ledger is None else ledger
+    sections = build(run, looks)
     heading = title or str(run.config.get("name") or page.parent.name)
     html = to_html(sections, title=heading, subtitle=subtitle(run), tiles=tiles(run))
     folder = page.parent / FOLDER

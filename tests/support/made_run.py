@@ -7,12 +7,14 @@ built from it meets exactly the files of a real run.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from cluster import files
 from sentinel import tables
 
 MAKERS = {
@@ -24,16 +26,16 @@ MAKERS = {
 
 
 def make_tasks(n: int, seed: int, benchmark: str = "clinic") -> list[dict[str, Any]]:
-    """Rows of the tasks table without a pool: n questions in n // 20 groups, 15 % unanswerable."""
+    """Rows of the tasks table without a pool: n questions in n // 10 groups, a fifth unanswerable."""
     generator = np.random.default_rng(seed)
-    groups = max(n // 20, 12)
+    groups = max(n // 10, 12)
     return [
         {
             "benchmark": benchmark,
             "task_id": f"q{i:05d}",
             "group": f"g{i % groups:03d}",
             "text": f"question {i}",
-            "answerable": bool(i % groups >= max(groups * 15 // 100, 3)),
+            "answerable": i % groups % 5 != 0,
             "gold": "SELECT 1",
             "meta": "{}",
             "fold": None,
@@ -50,11 +52,11 @@ def make_agent(
     tasks: Sequence[dict[str, Any]],
     seed: int,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Rows of episodes, labels, scores and prefix_scores of one agent, keyed by table."""
+    """Rows of episodes, labels, scores and features of one agent, keyed by table."""
     right, fabricates, gives_up, mean_turns = habits
     generator = np.random.default_rng([seed, sum(agent.encode())])
     rows: dict[str, list[dict[str, Any]]] = {
-        "episodes": [], "labels": [], "scores": [], "prefix_scores": []
+        "episodes": [], "labels": [], "scores": [], "features": []
     }  # fmt: skip
     for number, task in enumerate(tasks):
         turns = int(min(8, 1 + generator.poisson(mean_turns - 1)))
@@ -113,8 +115,8 @@ def make_agent(
             )
         for t in range(turns + 1):
             seen = t / turns
-            signal = (1.6 if correct else -1.6) * (0.25 + seen) + generator.normal(0, 1.2)
-            doubt = (2.5 if task["answerable"] else -2.5) + generator.normal(0, 1.0)
+            signal = (0.9 if correct else -0.9) * (0.25 + seen) + generator.normal(0, 1.2)
+            doubt = (1.4 if task["answerable"] else -1.0) + generator.normal(0, 1.0)
             logits = {"correctness": signal, "answerability": -doubt}
             rows["scores"] += [
                 {
@@ -128,19 +130,11 @@ def make_agent(
                 }
                 for head, logit in logits.items()
             ]
-            rows["prefix_scores"].append(
+            rows["features"].append(
                 {
-                    "agent": agent,
+                    **where,
                     "episode_id": episode_id,
-                    "group": task["group"],
-                    "pool": str(task["pool"]),
                     "t": t,
-                    "T": turns,
-                    "answerable": task["answerable"],
-                    "answered": end == "answered",
-                    "correct": None if correct is None else bool(correct),
-                    "p_answerable": 1 / (1 + math.exp(logits["answerability"])),
-                    "p_correct": 1 / (1 + math.exp(-signal)),
                     **_features(generator, t, bool(correct), seen),
                     "tokens_so_far": sum(tokens[:t]),
                     "seconds_so_far": 0.2 * t,
@@ -159,7 +153,7 @@ def table(name: str, rows: Sequence[dict[str, Any]]) -> pa.Table:
 def _features(
     generator: np.random.Generator, t: int, correct: bool, seen: float
 ) -> dict[str, float | None]:
-    doubt = (0.1 if correct else 0.5) * seen
+    doubt = (0.3 if correct else 0.4) * seen
     noise = lambda scale: float(abs(generator.normal(0, scale)))  # noqa: E731
     return {
         "lp_mean": -doubt - noise(0.1),
@@ -173,3 +167,76 @@ def _features(
         "bad_joins": None if t == 0 else float(generator.poisson(doubt)),
         "ungrounded_frac": float(generator.random() < doubt),
     }
+
+
+def make_run(
+    root: Path,
+    agents: Mapping[str, tuple[float, float, float, float]] | None = None,
+    *,
+    questions: int = 600,
+    seed: int = 7,
+    benchmark: str = "clinic",
+    resamples: int = 200,
+    decided: bool = True,
+    **settings: Any,
+) -> Path:
+    """A finished run under `root/runs/made` (its ledger under `root/ledgers`), but for its report.
+
+    Names that a config would refuse are let through: a page must survive any name.
+    """
+    from cluster.pool import open_cluster
+    from cluster.run_dir import RunDir
+    from jobs import bootstrap, calibrate
+    from jobs.config import RunConfig
+    from jobs.sections import AgentConfig
+    from sentinel.splits import make_folds, make_pools
+
+    agents = MAKERS if agents is None else agents
+    plain = {
+        "name": "made",
+        "benchmarks": [{"name": "clinic"}],
+        "agents": [{"name": "a", "engine": "transformers", "model": "nano:a"}],
+        "bootstrap": {"resamples": resamples},
+    }
+    config = RunConfig.from_mapping({**plain, **settings})
+    named = [
+        AgentConfig.model_construct(name=name, engine="transformers", model="nano:x")
+        for name in agents
+    ]
+    bench = config.benchmarks[0].model_copy(update={"name": benchmark})
+    config = config.model_copy(update={"agents": tuple(named), "benchmarks": (bench,)})
+
+    tasks = make_tasks(questions, seed, benchmark)
+    groups = {row["task_id"]: row["group"] for row in tasks}
+    kinds = {row["task_id"]: row["answerable"] for row in tasks}
+    pools = make_pools(groups, kinds)
+    train = [task for task, pool in pools.items() if pool == "train"]
+    folds = make_folds({t: groups[t] for t in train}, {t: kinds[t] for t in train})
+    for row in tasks:
+        row["pool"] = str(pools[row["task_id"]])
+        row["fold"] = folds.get(row["task_id"])
+
+    run_dir = RunDir(root / "runs" / "made")
+    run_dir.prepare(config.model_dump(mode="json"))
+    files.write_json(run_dir.env_path, {"python": "3.11", "git": {"commit": "0" * 40}})
+
+    def write(name: str, rows: Sequence[dict[str, Any]], agent: str | None) -> None:
+        run_dir.write_table(name, benchmark, agent, table(name, rows), stage="made", source="made")
+
+    write("tasks", tasks, None)
+    fold_of = {row["task_id"]: row["fold"] for row in tasks}
+    for agent, habits in agents.items():
+        rows = make_agent(agent, habits, tasks, seed)
+        task_of = {row["episode_id"]: row["task_id"] for row in rows["episodes"]}
+        for row in rows["scores"]:
+            row["fold"] = fold_of[task_of[row["episode_id"]]]
+        for name in ("episodes", "labels", "features", "scores"):
+            write(name, rows[name], agent)
+    for stage, spent in (("collect", 61.5), ("label", 12.0), ("heads", 240.0)):
+        run_dir.metric(stage, event="seconds", seconds=spent, outcome="ok")
+    if decided:
+        with open_cluster("debug", 1, 0, None) as cluster:
+            for stage, module in (("calibrate", calibrate), ("bootstrap", bootstrap)):
+                with run_dir.timed(stage):
+                    module.run(config, run_dir, cluster)
+    return run_dir.root
