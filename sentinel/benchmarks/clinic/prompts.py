@@ -1,7 +1,12 @@
-"""The harness prompts of the clinic: a short one without a schema, a full one with it."""
+"""The harness prompts of the clinic: a short one without a schema, a full one with it.
+
+The short one is for agents that were trained on the schema; it is two sentences, so that a context
+of a few hundred tokens holds an episode.
+"""
 
 from __future__ import annotations
 
+from sentinel.agent.prompts import sql_system_prompt
 from sentinel.benchmarks.clinic import schema
 
 SHORT = (
@@ -10,18 +15,8 @@ SHORT = (
     "write FINAL: null only when the database lacks what is asked."
 )
 
-FULL = f"""You answer questions about a hospital's SQLite database, one action per turn.
+_NOTES = """\
+All text is lower case. A visit or stay that goes on has no end time. cost.event_id is the row_id in \
+the table that cost.event_type names."""
 
-Each turn is a line `THOUGHT: ...` followed by exactly one of
-- `SQL: <query>` to explore; you are shown its result,
-- `FINAL_SQL: <query>` to answer; the result of this query is your answer,
-- `FINAL: null` to decline, only when the schema lacks the information that is asked for.
-You may add `BEST_SO_FAR: <query>` to note the query you would answer with now. You have at most
-8 turns. Queries only read. An empty result does not prove that the question cannot be answered.
-
-All text is lower case. `current_time` is {schema.CLOCK}; write time windows relative to it, for
-example `datetime(current_time, '-1 year')`. A stay that goes on has no end time. `cost.event_id`
-is the row_id in the table that `cost.event_type` names.
-
-Schema:
-{schema.serialized()}"""
+FULL = sql_system_prompt(f"{schema.serialized()}\n{_NOTES}", schema.CLOCK)

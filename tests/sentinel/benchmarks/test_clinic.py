@@ -1,15 +1,20 @@
+import asyncio
 import pickle
 import sqlite3
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
+import yaml
 
+from sentinel.agent.react import Action
 from sentinel.benchmarks.clinic import ClinicBenchmark, questions, schema
 from sentinel.benchmarks.clinic.benchmark import bind_clock
 from sentinel.benchmarks.clinic.groups import normalise
 from sentinel.benchmarks.clinic.templates import TEMPLATES
 from sentinel.benchmarks.clinic.values import Sources
+from sentinel.benchmarks.registry import load
 from sentinel.errors import UserError
 from sentinel.sql.clock import bind
 
@@ -204,10 +209,6 @@ def test_gold_runs_in_the_sandbox(demo):
 
 def test_environment_answers_its_gold(demo):
     pytest.importorskip("sentinel.benchmarks.sql_env")
-    import asyncio
-
-    from sentinel.agent.react import Action
-
     task = next(t for t in demo.tasks() if t.answerable)
 
     async def play():
@@ -237,6 +238,13 @@ def test_benchmark_travels_without_its_workers(demo):
     assert copy.tasks() == demo.tasks()
 
 
+def test_the_shipped_config_is_the_default(demo):
+    path = Path(__file__).parents[3] / "configs" / "benchmarks" / "clinic.yaml"
+    loaded = load(yaml.safe_load(path.read_text()))
+    assert isinstance(loaded, ClinicBenchmark)
+    assert loaded.tasks() == demo.tasks()
+
+
 def test_prompts(demo):
     short = demo.system_prompt()
     assert short.count(". ") + 1 == 2
@@ -244,7 +252,7 @@ def test_prompts(demo):
     full = ClinicBenchmark(schema_in_prompt=True).system_prompt()
     for table in schema.TABLES:
         assert table.name + "(" in full
-    for word in ("SQL:", "FINAL_SQL:", "FINAL: null", "BEST_SO_FAR", schema.CLOCK):
+    for word in ("FINAL_SQL:", "FINAL: null", "BEST_SO_FAR", schema.CLOCK, "cost.event_id ="):
         assert word in full
 
 
