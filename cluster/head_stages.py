@@ -82,6 +82,7 @@ class SnapshotItem:
     """All prefixes of one agent."""
 
     where: Where
+    settings: Mapping[str, Any] = field(hash=False)
     label: str
     drop_stopped: bool = False
 
@@ -174,6 +175,7 @@ def label_part(item: LabelItem) -> dict[str, pa.Table]:
 
 def snapshot_part(item: SnapshotItem) -> dict[str, Any]:
     """Every rendered prefix of an agent: `tables` (snapshots) and `dropped` episodes by end."""
+    from sentinel.benchmarks.registry import load
     from sentinel.heads.snapshots import build
 
     tasks = _tasks(item.where)
@@ -183,7 +185,13 @@ def snapshot_part(item: SnapshotItem) -> dict[str, Any]:
         zip(labels["episode_id"].to_pylist(), labels["correct"].to_pylist(), strict=True)
     )
     episodes = read_episodes(item.where, None, telemetry=False)
-    snapshots, dropped = build(episodes, tasks, correct, drop_stopped=item.drop_stopped)
+    snapshots, dropped = build(
+        episodes,
+        tasks,
+        correct,
+        drop_stopped=item.drop_stopped,
+        dialect=load(dict(item.settings)).dialect,
+    )
     return {"tables": {SNAPSHOTS: snapshots.to_table()}, "dropped": dict(dropped)}
 
 

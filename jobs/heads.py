@@ -80,7 +80,12 @@ def _snapshots(
     config: RunConfig, run_dir: RunDir, cluster: Cluster, hashes: dict[Where, str]
 ) -> None:
     missing = [
-        SnapshotItem(where, config.label, config.decide.drop_stopped)
+        SnapshotItem(
+            where,
+            config.benchmark(where.benchmark).mapping(),
+            config.label,
+            config.decide.drop_stopped,
+        )
         for where in hashes
         if not _done(run_dir, where, SNAPSHOTS, hashes)
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FORMAT = 1
+BROKEN = (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError)
 
 
 class HeadModel(nn.Module):
@@ -147,6 +149,6 @@ def load_head(folder: Path) -> tuple[HeadModel, HeadConfig, dict[str, Any]]:
         encoder = AutoModel.from_config(shape, attn_implementation="sdpa")
         model = _wrap(encoder, config, content["outputs"])
         model.load_state_dict(load_file(folder / "model.safetensors"))
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError) as error:
+    except BROKEN as error:
         raise UserError(f"head {folder} cannot be read: {error}", "run: sentinel heads") from error
     return model.eval(), config, content["meta"]

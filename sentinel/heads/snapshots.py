@@ -22,6 +22,7 @@ from sentinel.heads.config import ANSWERABILITY, CORRECTNESS, HeadFailure
 from sentinel.tables import OUTCOME_ENDS
 
 if TYPE_CHECKING:
+    from sentinel.agent.react import Dialect
     from sentinel.episodes import Episode
 
 _TRIES = 25
@@ -125,13 +126,16 @@ def build(
     correct: Mapping[str, bool | None],
     *,
     drop_stopped: bool = False,
+    dialect: Dialect | None = None,
 ) -> tuple[Snapshots, Counter[str]]:
     """Snapshots of every episode with an outcome, and how many others were dropped, by their end.
 
-    `tasks` maps task_id to its row of the `tasks` table, `correct` episode_id to the primary label.
+    `tasks` maps task_id to its row of the `tasks` table, `correct` episode_id to the primary label;
+    `dialect` names the sections of the text (None: text-to-SQL).
     Raises UserError for episodes that a monitor ended (`stopped`, `refused`), whose outcome nobody
     knows, unless `drop_stopped`.
     """
+    from sentinel.agent.react import SQL_DIALECT
     from sentinel.episodes import render
 
     rows: list[tuple[Any, ...]] = []
@@ -145,7 +149,7 @@ def build(
         head = (episode.episode_id, task["group"], task["pool"], fold, _number(task["answerable"]))
         tail = (episode.end == "answered", _number(correct.get(episode.episode_id)))
         for t in range(len(episode.steps) + 1):
-            text = render(task["text"], episode.steps, t, episode)
+            text = render(task["text"], episode.steps, t, episode, dialect or SQL_DIALECT)
             rows.append((*head, *tail, t, text))
     ended = {end: dropped[end] for end in ("stopped", "refused") if dropped[end]}
     if ended and not drop_stopped:

@@ -57,6 +57,7 @@ class TfidfHead:
     @classmethod
     def load(cls, folder: Path) -> tuple[TfidfHead, dict[str, Any]]:
         """Inverse of `save`. Raises UserError for files that are missing or damaged."""
+        from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
         try:
@@ -68,7 +69,7 @@ class TfidfHead:
                 arrays["coef"],
                 float(arrays["intercept"][0]),
             )
-        except Exception as error:  # safetensors raises its own class, not an OSError
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise UserError(
                 f"head {folder} cannot be read: {error}", "run: sentinel heads"
             ) from error
