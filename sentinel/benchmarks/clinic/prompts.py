@@ -16,7 +16,7 @@ SHORT = (
 )
 
 _NOTES = """\
-All text is lower case. A visit or stay that goes on has no end time. cost.event_id is the row_id in \
-the table that cost.event_type names."""
+All text is lower case. A visit or stay that goes on has no end time. cost.event_id is the row_id \
+in the table that cost.event_type names."""
 
 FULL = sql_system_prompt(f"{schema.serialized()}\n{_NOTES}", schema.CLOCK)
