@@ -43,8 +43,8 @@ class ChatEncoder:
     ) -> None:
         """Check the template once; raises UserError where it cannot carry a conversation.
 
-        `takes_instructions` is False for a model that was trained on bare conversations: it is given
-        no system prompt. A folder says so by that key in its tokenizer_config.json.
+        `takes_instructions` is False for a model that was trained on bare conversations: it gets no
+        system prompt. A folder says so by that key in its tokenizer_config.json.
         """
         self.where, self.takes_instructions = where, takes_instructions
         self.special_tokens = special_tokens or {}

@@ -128,8 +128,8 @@ async def run_task(
 ) -> Episode:
     """`run_episode` with everything that the benchmark and the engine know themselves.
 
-    A local engine offers its `encoder`. `system_prompt` replaces the benchmark's, which a model that
-    was trained on bare conversations (`ChatEncoder.takes_instructions`) is not given.
+    A local engine offers its `encoder`. `system_prompt` replaces the benchmark's, which a model
+    trained on bare conversations (`ChatEncoder.takes_instructions`) is not given.
     """
     encoder: TokenEncoder | None = getattr(engine, "encoder", None)
     if system_prompt is None:

@@ -257,14 +257,14 @@ class Reader:
             return before  # the label stood inside the fence; this mark closes it
         if before:
             forgiven.add("prose before")
-        mark = lines[first].strip()
-        opening = _FENCE.match(mark)
-        inline = mark[opening.end() :] if opening else ""
+        inline = lines[first].strip().lstrip("`~ ")
+        if not _SQL_START.match(inline) and (tag := re.match(r"[\w+-]*(?:\s+|\Z)", inline)):
+            inline = (
+                inline[tag.end() :] if self.dialect.is_sql or tag.end() == len(inline) else inline
+            )
         if "```" in inline:  # ```select 1``` on one line
             forgiven.add("closed fence")
             return inline[: inline.index("```")].strip()
-        if opening and _SQL_START.match(mark.lstrip("`~ ")):
-            inline = mark.lstrip("`~ ")
         end = marks[1] if len(marks) > 1 else len(lines)
         if len(marks) > 1:
             forgiven.add("closed fence")
