@@ -96,7 +96,7 @@ async def _play(benchmark: Benchmark, task: Task) -> Outcome:
         task.task_id,
         step.status,
         any(cell is not None for cell in cells or ()),
-        _reproduced(task.meta.get("answer"), step.answer),
+        reproduced(task.meta.get("answer"), step.answer),
         step.error,
     )
 
@@ -107,7 +107,7 @@ def _cells(answer: str | None) -> list[Any] | None:
     return [cell for row in json.loads(answer)["rows"] for cell in row]
 
 
-def _reproduced(known: Any, answer: str | None) -> bool | None:
+def reproduced(known: Any, answer: str | None) -> bool | None:
     """Whether a known answer (typed JSON, or plain rows) came out; order of rows is free."""
     if known is None:
         return None

@@ -11,10 +11,11 @@ import pytest
 
 from jobs import doctor
 from jobs.config import RunConfig
-from jobs.gold import Outcome, counts, run_gold
+from jobs.gold import Outcome, counts, reproduced, run_gold
 from jobs.sections import AgentConfig
 from jobs.tasks import opened
 from sentinel.errors import UserError
+from sentinel.sql.result import Result
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,7 +78,7 @@ def test_an_api_agent_needs_its_key(monkeypatch):
 
 def test_gold_queries_of_the_hospital_run(tmp_path, monkeypatch):
     monkeypatch.setenv("SENTINEL_CACHE", str(tmp_path))
-    raw = {"name": "r", "benchmarks": [{"name": "clinic", "n_questions": 600}], "agents": []}
+    raw = {"name": "r", "benchmarks": [{"name": "clinic", "n_questions": 300}], "agents": []}
     raw["agents"] = [{"name": "a", "engine": "transformers", "model": "m"}]
     config = RunConfig.from_mapping(raw)
     with opened(config.benchmarks[0]) as benchmark:
@@ -108,6 +109,27 @@ def test_counts_name_the_first_error():
     assert text.startswith("1 ok, 1 empty, 1 error of 3 (33.3 % give a value)")
     assert "1 of 2 known answers reproduced" in text
     assert "q3: no such table: x" in text
+
+
+@pytest.mark.parametrize(
+    ("known", "same"),
+    [
+        (None, None),
+        (Result(("n",), ((2,), (1,))).to_json(), True),
+        ([[1], [2]], True),
+        ("[[1], [2]]", True),
+        ([1.0, 2.0], True),
+        ([1, 2, 2], False),
+        (1, False),
+    ],
+)
+def test_known_answers_are_compared_by_value(known, same):
+    answer = Result(("x",), ((1,), (2,))).to_json()
+    assert reproduced(known, answer) is same
+
+
+def test_a_gold_action_without_a_result_reproduces_nothing():
+    assert reproduced([[1]], None) is False
 
 
 def test_no_gold_at_all_is_said():
