@@ -49,7 +49,7 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
     if config.stop_with is not None:
         raise UserError("stop_with is not available in this version", "remove stop_with")
     faults: list[UserError] = []
-    parts = [p for b in config.benchmarks for p in _parts(config, run_dir, b, faults)]
+    parts = [p for b in config.benchmarks for p in _parts(config, run_dir, b, cluster, faults)]
     total = sum(len(p.expected) for p in parts)
     left = sum(len(p.missing) for p in parts)
     with Progress(STAGE, total, done=total - left, unit="episodes", run_dir=run_dir) as progress:
@@ -71,7 +71,7 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
 
 
 def _parts(
-    config: RunConfig, run_dir: RunDir, item: Any, faults: list[UserError]
+    config: RunConfig, run_dir: RunDir, item: Any, cluster: Cluster, faults: list[UserError]
 ) -> Iterator[Part]:
     from cluster.provenance import record
     from jobs.tasks import opened
@@ -82,7 +82,7 @@ def _parts(
         chosen = _write_tasks(config, run_dir, benchmark, fingerprint)
     for agent in config.agents:
         try:
-            yield _part(config, run_dir, item, agent, chosen, fingerprint)
+            yield _part(config, run_dir, item, agent, chosen, fingerprint, cluster.gpus)
         except UserError as error:
             faults.append(error)
 
@@ -118,6 +118,7 @@ def _part(
     agent: Any,
     tasks: list[Task],
     fingerprint: str,
+    gpus: int,
 ) -> Part:
     from cluster import collect_tables
     from cluster.engines import agent_hash
@@ -126,6 +127,8 @@ def _part(
     from sentinel.episodes import episode_id
 
     mapping = agent.model_dump(exclude_none=True)
+    if mapping["device"] == "auto":
+        mapping["device"] = "cuda" if gpus else "cpu"
     settings = config.collect
     max_tokens = settings.max_tokens if agent.max_tokens is None else agent.max_tokens
     identity = agent_hash(mapping)
@@ -155,8 +158,8 @@ def _part(
     complete = collect_tables.is_compacted(run_dir, item.name, agent.name, ids, input_hash)
     done = set(ids) if complete else collect_tables.finished(run_dir, item.name, agent.name)
     missing = [job for job in expected if job.episode_id not in done]
-    gpus = agent.tensor_parallel if agent.device == "cuda" else 0
-    return Part(plan, input_hash, expected, missing, gpus, complete)
+    wanted = agent.tensor_parallel if mapping["device"] == "cuda" else 0
+    return Part(plan, input_hash, expected, missing, wanted, complete)
 
 
 def _collect(run_dir: RunDir, team: Any, part: Part, progress: Progress) -> None:

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import collecting
+import pytest
+
+from cluster import collect_tables
+from cluster.pool import Cluster, open_cluster
+from cluster.run_dir import RunDir
+from jobs.config import RunConfig
+from sentinel import tables
+from sentinel.errors import UserError
+from sentinel.splits import read_manifest
+
+ROOT = Path(__file__).resolve().parents[2]
+SLOW = 0.05
+"""Seconds per reply where a test must catch a run in the middle."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One built hospital for the module, away from the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SENTINEL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def debug() -> Iterator[Cluster]:
+    with open_cluster("debug", cpus=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def switches(tmp_path: Path) -> Path:
+    folder = tmp_path / "switches"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """The same collection in a plain loop: what every other way must equal."""
+    folder = tmp_path_factory.mktemp("reference")
+    with open_cluster("debug", cpus=1) as cluster:
+        return collecting.run(collecting.config(folder, 0.0), folder / "runs" / "r", cluster)
+
+
+def lines(run_dir: RunDir) -> list[dict[str, object]]:
+    paths = collect_tables.journal_paths(run_dir, "clinic", "scripted")
+    return [json.loads(x) for p in paths for x in p.read_bytes().split(b"\n")[:-1]]
+
+
+def assert_equal(run_dir: RunDir, reference: RunDir) -> None:
+    for name in ("tasks", "episodes", "turns"):
+        left = run_dir.read(name)
+        right = reference.read(name)
+        if name == "episodes":  # the folder of switches is part of the agent's config
+            left, right = (
+                t.set_column(t.column_names.index("agent_hash"), "agent_hash", right["agent_hash"])
+                for t in (left, right)
+            )
+        assert tables.diff(name, left, right) == []
+
+
+def when_finished(run_dir: RunDir, n: int, act: Callable[[list[Path]], None]) -> threading.Thread:
+    """Call `act` with the journals once they hold n episodes."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            paths = collect_tables.journal_paths(run_dir, "clinic", "scripted")
+            if sum(p.read_bytes().count(b"\n") for p in paths) >= n:
+                act(paths)
+                return
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def test_a_debug_run_gives_checked_sorted_tables(reference: RunDir) -> None:
+    tasks, episodes, turns = (reference.read(n) for n in ("tasks", "episodes", "turns"))
+    assert episodes.num_rows == tasks.num_rows == 160
+    assert episodes["episode_id"].to_pylist() == sorted(episodes["episode_id"].to_pylist())
+    assert turns.num_rows == sum(episodes["turns"].to_pylist())
+    assert {"answered", "abstained"} <= set(episodes["end"].to_pylist())
+    assert set(episodes["attempt"].to_pylist()) == {1}
+    manifest = read_manifest(reference.root / "manifests" / "clinic.json")
+    assert len(manifest.pool) == 160
+    ledgers = reference.root.parent.parent / "ledgers"
+    assert [p.name for p in ledgers.iterdir()] == [f"clinic.{manifest.hash()[:16]}.manifest.json"]
+
+
+def test_two_actors_share_the_work_and_equal_the_debug_run(
+    ray_cluster: Cluster, switches: Path, tmp_path: Path, reference: RunDir
+) -> None:
+    settings = collecting.config(switches)
+    run_dir = collecting.run(settings, tmp_path / "runs" / "r", ray_cluster)
+    assert_equal(run_dir, reference)
+    shares = Counter(run_dir.read("episodes")["worker"].to_pylist())
+    assert len(shares) == 2
+    assert min(shares.values()) >= 0.2 * 160
+    metrics = [json.loads(x) for x in run_dir.metrics_path.read_text().splitlines()]
+    (collected,) = [m for m in metrics if m.get("event") == "collected"]
+    assert sum(collected["by_replica"]) == collected["episodes"] == 160
+    assert collected["deaths"] == []
+    paths = [run_dir.table_path(n, "clinic", "scripted") for n in ("episodes", "turns")]
+    before = [p.stat().st_mtime_ns for p in paths]
+    collecting.run(settings, run_dir.root, ray_cluster)
+    assert [p.stat().st_mtime_ns for p in paths] == before
+    assert len(lines(run_dir)) == 160
+
+
+def test_a_killed_worker_is_started_again_and_only_episodes_in_flight_rerun(
+    ray_cluster: Cluster, switches: Path, tmp_path: Path, reference: RunDir
+) -> None:
+    run_dir = RunDir(tmp_path / "runs" / "r")
+
+    def kill(paths: list[Path]) -> None:
+        os.kill(int(paths[0].stem.rpartition("-")[2]), signal.SIGKILL)
+
+    watcher = when_finished(run_dir, 30, kill)
+    collecting.run(collecting.config(switches, SLOW), run_dir.root, ray_cluster)
+    watcher.join()
+    assert_equal(run_dir, reference)
+    written = Counter(str(x["episode_id"]) for x in lines(run_dir))
+    assert set(written.values()) == {1}, "a finished episode never ran again"
+    attempts = Counter(x["attempt"] for x in lines(run_dir))
+    assert 1 <= attempts[2] <= 4, "the episodes in flight, at most the concurrency"
+    assert '"deaths": ["the worker process died' in run_dir.metrics_path.read_text()
+    assert len(collect_tables.journal_paths(run_dir, "clinic", "scripted")) == 3
+
+
+def test_a_killed_driver_resumes(
+    ray_cluster: Cluster, switches: Path, tmp_path: Path, reference: RunDir
+) -> None:
+    run_dir = RunDir(tmp_path / "runs" / "r")
+    support = ROOT / "tests" / "support"
+    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    env["PYTHONPATH"] = f"{ROOT}{os.pathsep}{support}"
+    command = [sys.executable, str(support / "collecting.py"), str(run_dir.root), str(switches)]
+    driver = subprocess.Popen([*command, str(SLOW)], env=env, stderr=subprocess.DEVNULL)
+    when_finished(run_dir, 30, lambda paths: driver.send_signal(signal.SIGKILL)).join()
+    assert driver.wait(60) == -signal.SIGKILL
+    time.sleep(1.0)
+    before = len(lines(run_dir))
+    assert 30 <= before < 160
+    assert not run_dir.table_path("episodes", "clinic", "scripted").exists()
+    # Another speed would be another agent: the same config, as it was.
+    collecting.run(collecting.config(switches, SLOW), run_dir.root, ray_cluster)
+    assert_equal(run_dir, reference)
+    assert set(Counter(str(x["episode_id"]) for x in lines(run_dir)).values()) == {1}
+
+
+@pytest.mark.slow
+def test_an_episode_that_kills_its_worker_becomes_a_row(
+    ray_cluster: Cluster, switches: Path, tmp_path: Path, reference: RunDir
+) -> None:
+    poison = reference.read("tasks").to_pylist()[40]
+    (switches / f"kill-{poison['text'].replace('/', '')[:60]}").touch()
+    settings = collecting.config(switches, 0.0, limit=60, concurrency=2)
+    asked = collecting.config(switches, 0.0)
+    run_dir = collecting.run(
+        settings.model_copy(update={"collect": asked.collect.model_copy(
+            update={"concurrency": 2})}),
+        tmp_path / "runs" / "r", ray_cluster,
+    )  # fmt: skip
+    rows = {r["task_id"]: r for r in run_dir.read("episodes").to_pylist()}
+    bad = [t for t, r in rows.items() if r["end"] == "engine_error"]
+    assert bad == [poison["task_id"]]
+    assert "died each time" in rows[bad[0]]["error"]
+    assert len(rows) == 160
+
+
+def test_a_fault_common_to_all_stops_early_and_a_mended_run_goes_on(
+    debug: Cluster, switches: Path, tmp_path: Path, reference: RunDir
+) -> None:
+    (switches / "fail").touch()
+    settings, root = collecting.config(switches, 0.0), tmp_path / "runs" / "r"
+    with pytest.raises(UserError, match="no route to the model"):
+        collecting.run(settings, root, debug)
+    assert len(lines(RunDir(root))) < 160
+    (switches / "fail").unlink()
+    assert_equal(collecting.run(settings, root, debug), reference)
+
+
+def test_a_bad_journal_line_costs_its_episode(
+    debug: Cluster, switches: Path, tmp_path: Path, reference: RunDir
+) -> None:
+    settings, root = collecting.config(switches, 0.0), tmp_path / "runs" / "r"
+    run_dir = collecting.run(settings, root, debug)
+    (path,) = collect_tables.journal_paths(run_dir, "clinic", "scripted")
+    data = path.read_bytes().split(b"\n")
+    data[3], data[5] = data[3][:-7], data[6]
+    path.write_bytes(b"\n".join(data)[:-9])  # and the last line is torn
+    for name in ("episodes", "turns"):
+        run_dir.table_path(name, "clinic", "scripted").unlink()
+    collecting.run(settings, root, debug)
+    assert_equal(run_dir, reference)
+    assert '"bad": 1, "benchmark": "clinic", "duplicates": 1' in run_dir.metrics_path.read_text()
+
+
+def test_a_table_that_was_cut_is_rebuilt_from_the_journals(
+    debug: Cluster, switches: Path, tmp_path: Path, reference: RunDir
+) -> None:
+    settings, root = collecting.config(switches, 0.0), tmp_path / "runs" / "r"
+    run_dir = collecting.run(settings, root, debug)
+    path = run_dir.table_path("turns", "clinic", "scripted")
+    path.write_bytes(path.read_bytes()[:-5])
+    collecting.run(settings, root, debug)
+    assert_equal(run_dir, reference)
+
+
+def test_what_invalidates_finished_work_and_what_does_not(
+    debug: Cluster, switches: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "runs" / "r"
+    run_dir = collecting.run(collecting.config(switches, 0.0, limit=100), root, debug)
+    first = {r["task_id"] for r in run_dir.read("episodes").to_pylist()}
+    written = len(lines(run_dir))
+    more = collecting.config(switches, 0.0, concurrency=7, limit=120).model_dump(mode="json")
+    more["agents"].append(collecting.agent("second", switches, 0.0))
+    collecting.run(RunConfig.from_mapping(more), root, debug)
+    second = {r["task_id"] for r in run_dir.read("episodes", "clinic", "scripted").to_pylist()}
+    assert first < second
+    assert len(second) == 120
+    assert len(lines(run_dir)) == written + 20
+    assert run_dir.read("episodes", "clinic", "second").num_rows == 120
+    with pytest.raises(UserError, match="collect changed") as caught:
+        collecting.run(collecting.config(switches, 0.0, max_tokens=7, limit=100), root, debug)
+    assert "name=NEW" in str(caught.value)
+    assert str(run_dir.journals("collect", "scripted")) in str(caught.value)
+    with pytest.raises(UserError, match="agent changed"):
+        collecting.run(collecting.config(switches, 0.001, limit=100), root, debug)
+
+
+def test_one_agent_without_weights_leaves_the_others_alone(
+    debug: Cluster, switches: Path, tmp_path: Path
+) -> None:
+    raw = collecting.config(switches, 0.0, limit=100).model_dump(mode="json")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    raw["agents"].insert(0, {"name": "hollow", "engine": "transformers", "model": str(empty)})
+    root = tmp_path / "runs" / "r"
+    with pytest.raises(UserError, match="holds no weights"):
+        collecting.run(RunConfig.from_mapping(raw), root, debug)
+    assert RunDir(root).read("episodes", "clinic", "scripted").num_rows == 100
+
+
+def test_rollouts_have_ids_of_their_own(debug: Cluster, switches: Path, tmp_path: Path) -> None:
+    settings = collecting.config(switches, 0.0, limit=100, rollouts=2)
+    run_dir = collecting.run(settings, tmp_path / "runs" / "r", debug)
+    rows = run_dir.read("episodes").to_pylist()
+    assert Counter(r["rollout"] for r in rows) == {0: 100, 1: 100}
+    assert len({r["episode_id"] for r in rows}) == 200

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sentinel import tables, task_table
+from sentinel.benchmarks.base import Task
+from sentinel.errors import UserError
+from sentinel.splits import Pool
+
+
+def make_tasks(n: int, groups: int = 60) -> list[Task]:
+    return [
+        Task("b", f"{i:04d}", f"g{i % groups}", f"q{i}", answerable=i % groups >= groups // 3)
+        for i in range(n)
+    ]
+
+
+def benchmark(pools: dict[str, str] | None = None) -> Any:
+    return SimpleNamespace(name="b", pools=lambda: pools)
+
+
+def test_pools_are_drawn_over_all_tasks_and_named_by_one_hash() -> None:
+    tasks = make_tasks(300)
+    manifest = task_table.draw_pools(benchmark(), tasks)
+    assert set(manifest.pool) == {t.task_id for t in tasks}
+    assert manifest.hash() == task_table.draw_pools(benchmark(), list(reversed(tasks))).hash()
+    assert manifest.hash() != task_table.draw_pools(benchmark(), tasks, seed=1).hash()
+
+
+def test_pools_fixed_by_the_data_set_are_kept() -> None:
+    tasks = make_tasks(10)
+    fixed = {t.task_id: "agent" if t.task_id < "0004" else "train" for t in tasks}
+    manifest = task_table.draw_pools(benchmark(fixed), tasks)
+    assert Counter(manifest.pool.values()) == {Pool.AGENT: 4, Pool.TRAIN: 6}
+    chosen = task_table.choose(tasks, manifest.pool, None, 0)
+    assert [t.task_id for t in chosen] == [t.task_id for t in tasks[4:]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(20, 299), st.integers(0, 1000))
+def test_a_limit_keeps_shares_and_a_larger_one_only_adds(limit: int, seed: int) -> None:
+    tasks = make_tasks(300)
+    pools = task_table.draw_pools(benchmark(), tasks).pool
+    chosen = task_table.choose(tasks, pools, limit, seed)
+    assert len(chosen) == limit
+    more = task_table.choose(tasks, pools, limit + 1, seed)
+    assert {t.task_id for t in chosen} < {t.task_id for t in more}
+    kind = {t.task_id: (pools[t.task_id], t.answerable) for t in tasks}
+    whole, part = Counter(kind.values()), Counter(kind[t.task_id] for t in chosen)
+    for stratum, n in whole.items():
+        assert abs(part[stratum] - n * limit / 300) <= 1
+    assert [t.task_id for t in chosen] == sorted(t.task_id for t in chosen)
+
+
+def test_the_table_has_folds_for_train_only_and_keeps_ids_as_text() -> None:
+    tasks = make_tasks(300)
+    pools = task_table.draw_pools(benchmark(), tasks).pool
+    table = tables.TASKS.check(task_table.task_table(tasks, pools))
+    rows = table.to_pylist()
+    assert all((r["fold"] is not None) == (r["pool"] == "train") for r in rows)
+    assert rows[0]["task_id"] == "0000"
+    folds = {(r["group"], r["fold"]) for r in rows if r["fold"] is not None}
+    assert len(folds) == len({g for g, _ in folds}), "a group lies in one fold"
+
+
+def test_no_task_and_repeated_ids() -> None:
+    with pytest.raises(UserError, match="no task"):
+        task_table.task_table([], {})
+    with pytest.raises(ValueError, match="repeats"):
+        task_table.draw_pools(benchmark(), [*make_tasks(3), *make_tasks(1)])
