@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sentinel.episodes import Episode, Turn, episode_id
+from cluster.run_dir import RunDir
+from sentinel.agent.react import SQL_DIALECT
+from sentinel.episodes import Episode, Turn, episode_id, to_rows
 from sentinel.sql.result import Result
+from sentinel.sql.sandbox import SandboxPool
+from sentinel.tables import EPISODES, TASKS, TURNS
 
 DDL = """
 CREATE TABLE patients (subject_id INTEGER PRIMARY KEY, gender TEXT, age INT);
@@ -60,7 +66,7 @@ def made_episode(
     result = Result((column,), ((value,),))
     looks = int(rng.integers(0, 3))
     steps = [
-        _turn(where, i + 1, "act", f"SELECT gender FROM {table} LIMIT {i + 1}", "1 rows", rng)
+        _turn(where, i + 1, "act", f"SELECT count(*) FROM {table} LIMIT {i + 1}", "1 rows", rng)
         for i in range(looks)
     ]
     refuses = not task["answerable"] and rng.random() < 0.5
@@ -117,3 +123,45 @@ def _turn(
         top_logprobs=logs.ravel().tolist(),
         engine_seconds=0.1,
     )
+
+
+class MadeBenchmark:
+    """The made-up questions as a benchmark: `kind: made_episodes:MadeBenchmark`."""
+
+    dialect = SQL_DIALECT
+
+    def __init__(self, name: str = "made") -> None:
+        self.name = name
+        self._folder: Path | None = None
+        self._pool: SandboxPool | None = None
+
+    def prepare(self, cache: Path) -> None:
+        """Build the database."""
+        self._folder = cache
+        cache.mkdir(parents=True, exist_ok=True)
+        if not (cache / "made.sqlite").exists():
+            made_database(cache / "made.sqlite")
+
+    def sandbox(self) -> SandboxPool:
+        """The sandbox over the database."""
+        if self._pool is None:
+            assert self._folder is not None
+            self._pool = SandboxPool(self._folder / "made.sqlite", "2105-12-31 23:59:00")
+        return self._pool
+
+    def close(self) -> None:
+        """End the sandbox."""
+        if self._pool is not None:
+            self._pool.close()
+
+
+def made_collection(run_dir: RunDir, agents: Sequence[str] = ("steady",), **changes: Any) -> None:
+    """Write the tables that collection leaves behind, for some agents."""
+    tasks = made_tasks()
+    run_dir.write_table("tasks", "made", None, TASKS.from_rows(tasks), stage="collect", source="x")
+    for seed, agent in enumerate(agents):
+        rows = [to_rows(made_episode(t, agent, seed, **changes)) for t in tasks]
+        episodes = EPISODES.from_rows([r for r, _ in rows])
+        turns = TURNS.from_rows([t for _, many in rows for t in many])
+        for name, table in (("episodes", episodes), ("turns", turns)):
+            run_dir.write_table(name, "made", agent, table, stage="collect", source=agent)
