@@ -7,6 +7,8 @@ entered in the ledger before a decision on it is made.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -18,6 +20,7 @@ from sentinel.decide import DecideConfig, Policy, apply, fit, from_table
 from sentinel.decide.build import build
 from sentinel.decide.evaluate import decision_table
 from sentinel.decide.play import systems_of
+from sentinel.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,11 +34,28 @@ AGENT_TABLES = ("episodes", "labels", "features", "scores")
 
 
 def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
-    """Fit and decide every agent whose tables are complete; finished parts are kept."""
+    """Fit and decide every agent whose tables are complete; finished parts are kept.
+
+    One agent's fault leaves the others alone and is raised at the end.
+    """
+    faults: list[UserError] = []
     for benchmark in config.benchmarks:
         for agent in config.agents:
-            if _ready(run_dir, benchmark.name, agent.name):
+            if not _ready(run_dir, benchmark.name, agent.name):
+                continue
+            try:
                 _one(config, run_dir, benchmark.name, agent.name)
+            except UserError as error:
+                faults.append(error)
+    raise_first(faults)
+
+
+def raise_first(faults: Sequence[UserError]) -> None:
+    """Print all faults but the first, then raise that one."""
+    for fault in faults[1:]:
+        print(f"sentinel: {fault}", file=sys.stderr)
+    if faults:
+        raise faults[0]
 
 
 def settings(config: RunConfig) -> DecideConfig:

@@ -118,16 +118,53 @@ def percentile(
     point: float | None, draws: FloatArray, resamples: int, n: int, clusters: int
 ) -> Interval:
     """Interval of the kept `draws`; the other resamples are counted as dropped."""
-    kept = len(draws)
-    none = Interval(point, None, None, n, clusters, kept, resamples - kept, TOO_FEW)
+    kept, dropped = len(draws), resamples - len(draws)
     if point is None:
-        return Interval(None, None, None, n, clusters, kept, resamples - kept, "undefined")
+        return Interval(None, None, None, n, clusters, kept, dropped, "undefined")
     if clusters < MIN_CLUSTERS or kept == 0:
-        return none
-    low, high = (float(v) for v in np.percentile(draws, _LEVELS))
+        return Interval(point, None, None, n, clusters, kept, dropped, TOO_FEW)
+    low, high = np.percentile(draws, _LEVELS)
+    return _bounded(point, low, high, n, clusters, kept, dropped)
+
+
+def _bounded(
+    point: float, low: float, high: float, n: int, clusters: int, kept: int, dropped: int
+) -> Interval:
     if low == high:  # every resample alike: too little variety, not certainty
-        return none
-    return Interval(point, low, high, n, clusters, kept, resamples - kept)
+        return Interval(point, None, None, n, clusters, kept, dropped, TOO_FEW)
+    return Interval(point, float(low), float(high), n, clusters, kept, dropped)
+
+
+def mean_intervals(
+    sums: FloatArray,
+    size: FloatArray,
+    weights: FloatArray,
+    *,
+    n: int,
+    clusters: Sequence[int],
+) -> list[Interval]:
+    """Intervals of S means per row at once, in one matrix product.
+
+    Parameters
+    ----------
+    sums : (n_groups, S) group sums of S statistics.
+    size : (n_groups,) rows per group, shared by all; every group has some.
+    weights : (resamples, n_groups) from `cluster_weights`.
+    n : rows behind the sums, only recorded.
+    clusters : S numbers of groups that carry each statistic, as for `ratio_interval`.
+    """
+    resamples = len(weights)
+    if not size.size:
+        return [Interval(None, n=n, resamples=resamples, note="undefined") for _ in clusters]
+    points = (sums.sum(axis=0) / size.sum()).tolist()
+    draws = (sums.T @ weights.T) / (weights @ size)
+    lows, highs = np.percentile(draws, _LEVELS, axis=1, overwrite_input=True).tolist()
+    return [
+        Interval(point, None, None, n, carrying, resamples, 0, TOO_FEW)
+        if carrying < MIN_CLUSTERS
+        else _bounded(point, low, high, n, carrying, resamples, 0)
+        for point, low, high, carrying in zip(points, lows, highs, clusters, strict=True)
+    ]
 
 
 def mean_interval(
@@ -192,12 +229,16 @@ def concordance(
     for start in range(0, distinct.size, _BLOCK):
         size = min(_BLOCK, distinct.size - start)
         rows = slice(*np.searchsorted(rank, [start, start + size]))
-        cell = (rank[rows] - start) * n_groups + groups[rows]
-        shape = (size, n_groups)
-        pos = np.bincount(cell[y[rows]], minlength=size * n_groups).reshape(shape).astype(float)
-        neg = np.bincount(cell[~y[rows]], minlength=size * n_groups).reshape(shape).astype(float)
+        here, owner, hit = rank[rows] - start, groups[rows], y[rows]
+        cell = here[~hit] * n_groups + owner[~hit]
+        neg = np.bincount(cell, minlength=size * n_groups).reshape(size, n_groups).astype(float)
         cumulated = np.cumsum(neg, axis=0)
-        pairs += pos.T @ (2 * (below + cumulated) - neg)
+        beaten = 2 * (below + cumulated) - neg  # twice: a tie counts one half
+        by_group = np.argsort(owner[hit], kind="stable")
+        who = owner[hit][by_group]
+        if who.size:
+            starts = np.flatnonzero(np.r_[True, who[1:] != who[:-1]])
+            pairs[who[starts]] += np.add.reduceat(beaten[here[hit][by_group]], starts, axis=0)
         below = below + cumulated[-1]
     ones = np.ones(len(x))
     return Concordance(

@@ -102,15 +102,13 @@ def evaluate(
     rungs: list[dict[str, Any]] = []
     shifted: list[dict[str, Any]] = []
     gate_share: list[dict[str, Any]] = []
-    for lam in policy.stops:
-        systems = {s: apply(policy, pool, lam, s) for s in systems_of(policy)}
+    by_lambda = play_all(policy, pool)
+    for row, found in rungs_of(policy, pool, clusters, by_lambda, config):
+        rungs.append(row)
+        stakes = row["lam"]
+        intervals |= {(stat, row["system"], stakes, "-"): i for stat, i in found.items()}
+    for lam, systems in by_lambda.items():
         played += systems.values()
-        for name, decisions in systems.items():
-            row, found = ladder.rung(
-                policy, pool, clusters, decisions, systems["vanilla"], config.seconds_per_step
-            )
-            rungs.append(row)
-            intervals |= {(stat, name, lam, "-"): interval for stat, interval in found.items()}
         for share in config.shares:
             for name, interval in ladder.reweighted(pool, clusters, systems, share).items():
                 gates = name == "gate_share"
@@ -167,17 +165,28 @@ def rescore(policy: Policy, data: Prefixes, config: DecideConfig) -> list[dict[s
     """The ladder with other labels in `data.good` and `data.labelled`, decisions unchanged."""
     pool = data.in_pool("heldout")
     clusters = Clusters.of(pool, config.resamples, config.seed)
-    return list(_rungs(policy, pool, clusters, config))
+    return [row for row, _ in rungs_of(policy, pool, clusters, play_all(policy, pool), config)]
 
 
-def _rungs(
-    policy: Policy, pool: Prefixes, clusters: Clusters, config: DecideConfig
-) -> Iterator[dict[str, Any]]:
-    for lam in policy.stops:
-        vanilla = apply(policy, pool, lam, "vanilla")
-        for name in systems_of(policy):
-            played = apply(policy, pool, lam, name)
-            yield ladder.rung(policy, pool, clusters, played, vanilla, config.seconds_per_step)[0]
+def play_all(policy: Policy, pool: Prefixes) -> dict[str, dict[str, Decisions]]:
+    """Every system at every fitted λ."""
+    systems = systems_of(policy)
+    return {lam: {s: apply(policy, pool, lam, s) for s in systems} for lam in policy.stops}
+
+
+def rungs_of(
+    policy: Policy,
+    pool: Prefixes,
+    clusters: Clusters,
+    by_lambda: Mapping[str, Mapping[str, Decisions]],
+    config: DecideConfig,
+) -> Iterator[tuple[dict[str, Any], dict[str, Interval]]]:
+    """Rows of the ladder with their intervals, λ by λ."""
+    played = [d for systems in by_lambda.values() for d in systems.values()]
+    vanilla = [systems["vanilla"] for systems in by_lambda.values() for _ in systems]
+    scores = ladder.score_intervals(pool, clusters, played, vanilla)
+    for decisions, found in zip(played, scores, strict=True):
+        yield ladder.rung(policy, pool, clusters, decisions, found, config.seconds_per_step)
 
 
 def _gate(policy: Policy, pool: Prefixes, clusters: Clusters) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -14,6 +15,7 @@ from sentinel.bootstrap import (
     cluster_weights,
     group_index,
     group_sums,
+    mean_intervals,
     percentile,
     ratio_interval,
 )
@@ -49,19 +51,36 @@ class Clusters:
         return self.sums(np.ones(len(self.index)))
 
 
-def difference(clusters: Clusters, gain: Ints, loss: Ints, lam: str) -> Interval:
-    """Interval of the mean of gain − λ·loss per question, both as differences of two systems.
+def score_intervals(
+    pool: Prefixes, clusters: Clusters, played: Sequence[Decisions], vanilla: Sequence[Decisions]
+) -> list[dict[str, Interval]]:
+    """Paired intervals of RS, RS − always-abstain and RS − vanilla, per system and λ.
 
-    A group counts as carrying a difference where q·gain − p·loss ≠ 0 for λ = p/q: exact.
+    All of them are one matrix product. Where nothing was delivered the system is always-abstain,
+    which is no certainty about a difference to it.
     """
-    gains, losses = clusters.sums(gain), clusters.sums(loss)
-    return ratio_interval(
-        gains - float(lam) * losses,
-        clusters.size,
-        clusters.weights,
-        n=len(gain),
-        clusters=carrying(gains, losses, lam),
+    refuse = (~pool.answerable).astype(np.int64)  # always-abstain gains exactly these
+    names = ("rs", "rs_minus_abstain", "rs_minus_vanilla")
+    columns, groups = [], []
+    for d, v in zip(played, vanilla, strict=True):
+        for name, gain, loss in zip(
+            names,
+            (d.gain, d.gain - refuse, d.gain - v.gain),
+            (d.loss, d.loss, d.loss - v.loss),
+            strict=True,
+        ):
+            gains, losses = clusters.sums(gain), clusters.sums(loss)
+            columns.append(gains - float(d.lam) * losses)
+            all_groups = name == "rs"
+            groups.append(len(clusters.names) if all_groups else carrying(gains, losses, d.lam))
+    found = mean_intervals(
+        np.column_stack(columns), clusters.size, clusters.weights, n=len(pool), clusters=groups
     )
+    rows = [dict(zip(names, found[3 * i : 3 * i + 3], strict=True)) for i in range(len(played))]
+    for row, d in zip(rows, played, strict=True):
+        if not d.delivered.any():
+            row["rs_minus_abstain"] = _without(row["rs_minus_abstain"])
+    return rows
 
 
 def carrying(gains: Floats, losses: Floats, lam: str) -> int:
@@ -87,25 +106,17 @@ def rung(
     pool: Prefixes,
     clusters: Clusters,
     decisions: Decisions,
-    vanilla: Decisions,
+    scores: Mapping[str, Interval],
     seconds_per_step: float | None,
 ) -> tuple[dict[str, Any], dict[str, Interval]]:
-    """One system at one λ: its row of the ladder, and its intervals by statistic."""
-    refuse = (~pool.answerable).astype(np.int64)  # always-abstain gains exactly these
-    against_abstain = difference(clusters, decisions.gain - refuse, decisions.loss, decisions.lam)
-    if not decisions.delivered.any():
-        against_abstain = _without(against_abstain)
-    against_vanilla = difference(
-        clusters, decisions.gain - vanilla.gain, decisions.loss - vanilla.loss, decisions.lam
-    )
+    """One system at one λ: its row of the ladder, and its intervals by statistic.
+
+    `scores` are its intervals from `score_intervals`.
+    """
     delivered = clusters.sums(decisions.delivered)
     right = clusters.sums(decisions.delivered & pool.good)
     intervals = {
-        "rs": ratio_interval(
-            clusters.sums(decisions.reward), clusters.size, clusters.weights, n=len(pool)
-        ),
-        "rs_minus_abstain": against_abstain,
-        "rs_minus_vanilla": against_vanilla,
+        **scores,
         "coverage": ratio_interval(delivered, clusters.size, clusters.weights, n=len(pool)),
         "accuracy": ratio_interval(
             right, delivered, clusters.weights, n=int(decisions.delivered.sum())
@@ -135,7 +146,7 @@ def rung(
             name: int((decisions.exit_by == code).sum())
             for name, code in (("gate", GATE), ("stop", STOP), ("chow", CHOW))
         },
-        "dagger": against_abstain.dagger,
+        "dagger": intervals["rs_minus_abstain"].dagger,
         "intervals": {name: interval.to_dict() for name, interval in intervals.items()},
         **savings(pool, decisions, seconds_per_step),
         "monitor_passes": monitor_passes(policy, pool, decisions),
@@ -258,4 +269,4 @@ def natural(clusters: Clusters, decisions: Decisions) -> tuple[float | None, Flo
     return score(decisions), (clusters.weights @ clusters.sums(decisions.reward)) / size
 
 
-__all__ = ["Clusters", "difference", "natural", "reweighted", "rung", "score", "share_of_gain"]
+__all__ = ["Clusters", "natural", "reweighted", "rung", "score", "score_intervals", "share_of_gain"]

@@ -62,7 +62,7 @@ def as_table(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.table({n: pa.array([r[n] for r in rows], TYPES[n]) for n in names})
 
 
-QUICK, ALL = 8, 40
+QUICK, ALL = 5, 40
 SLOW = [pytest.param(block, marks=pytest.mark.slow) for block in range(QUICK, ALL)]
 
 
