@@ -21,6 +21,7 @@ from sentinel.report.blocks import (
     signed,
     text,
     undefined,
+    visible,
 )
 from sentinel.report.load import Run
 
@@ -109,11 +110,16 @@ def cross_agent(run: Run) -> Section:
 
         return make
 
+    def agent(row: Row) -> Cell | str:
+        size = f"{row['questions']:,} questions\n{row['groups']:,} groups"
+        return Cell(visible(row["agent"]), sub=size)
+
     main = TableView(
         data,
         "Reliability Score on the held-out pool",
         (
-            *who(),
+            who()[0],
+            Head("Agent", agent, number=False),
             Head(
                 "Accuracy", lambda r: percent(r["vanilla_accuracy"], "no answer"), group="Vanilla"
             ),
@@ -125,8 +131,7 @@ def cross_agent(run: Run) -> Section:
             ),
             *columns("Vanilla RS(λ)", "rs_vanilla"),
             *columns("Full system RS(λ)", "rs_full", mark=True),
-            Head("any λ", lambda r: signed(r["always_abstain"]), group="Always abstain"),
-            Head("Questions", lambda r: Cell(f"{r['questions']:,}", sub=f"{r['groups']:,} groups")),
+            Head("Always abstain", lambda r: signed(r["always_abstain"], digits=2)),
         ),
         rows=shown,
         notes=(

@@ -72,7 +72,7 @@ def tiles(run: Run) -> list[tuple[str, str]]:
     clusters = "–".join(str(g) for g in dict.fromkeys((groups[0], groups[-1])))
     unanswerable = f", {100 * max(shares):.1f} % unanswerable" if shares else ""
     n = len(first)
-    interval = f"at λ = {lam}, by the 95 % interval"
+    interval = f"at {ladder.stake(lam)}, by the 95 % interval"
     return [
         (many, f"held-out questions per agent in {clusters} groups{unanswerable}"),
         (

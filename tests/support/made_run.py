@@ -26,7 +26,7 @@ MAKERS = {
 
 
 def make_tasks(n: int, seed: int, benchmark: str = "clinic") -> list[dict[str, Any]]:
-    """Rows of the tasks table without a pool: n questions in n // 10 groups, a fifth unanswerable."""
+    """Tasks without a pool: n questions in n // 10 groups, a fifth of them unanswerable."""
     generator = np.random.default_rng(seed)
     groups = max(n // 10, 12)
     return [
@@ -184,6 +184,8 @@ def make_run(
 
     Names that a config would refuse are let through: a page must survive any name.
     """
+    from threadpoolctl import threadpool_limits
+
     from cluster.pool import open_cluster
     from cluster.run_dir import RunDir
     from jobs import bootstrap, calibrate
@@ -235,7 +237,8 @@ def make_run(
     for stage, spent in (("collect", 61.5), ("label", 12.0), ("heads", 240.0)):
         run_dir.metric(stage, event="seconds", seconds=spent, outcome="ok")
     if decided:
-        with open_cluster("debug", 1, 0, None) as cluster:
+        # One thread: this machine may be busy, and trees of this size gain nothing from two.
+        with threadpool_limits(1), open_cluster("debug", 1, 0, None) as cluster:
             for stage, module in (("calibrate", calibrate), ("bootstrap", bootstrap)):
                 with run_dir.timed(stage):
                     module.run(config, run_dir, cluster)
