@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import logging
 import sys
 import time
@@ -103,9 +104,7 @@ def run_stages(config: RunConfig, root: Path, stages: Sequence[str]) -> int:
     run_dir = RunDir(root)
     modules = [importlib.import_module(f"jobs.{stage}") for stage in stages]
     on = config.on if any(stage in NEEDS_WORKERS for stage in stages) else "debug"
-    with run_dir.lock():
-        # `again` is said each time; a resumed run must not inherit it.
-        run_dir.prepare(config.model_copy(update={"again": None}).model_dump(mode="json"))
+    with run_dir.lock(), _recorded(run_dir, config):
         record(run_dir)
         site = config.site
         log_file = run_dir.logs / f"{stages[0] if len(stages) == 1 else 'run'}.log"
@@ -127,6 +126,23 @@ def run_stages(config: RunConfig, root: Path, stages: Sequence[str]) -> int:
     if "report" in stages and run_dir.report_path.exists():
         _say(f"report: {run_dir.report_path}")
     return 3 if missing else 0
+
+
+@contextmanager
+def _recorded(run_dir: RunDir, config: RunConfig) -> Iterator[None]:
+    """`config.json` holds this config, but for one that a stage refused: then the earlier one."""
+    try:
+        earlier = json.loads(run_dir.config_path.read_bytes())
+    except (OSError, ValueError):
+        earlier = None
+    # `again` is said each time; a resumed run must not inherit it.
+    run_dir.prepare(config.model_copy(update={"again": None}).model_dump(mode="json"))
+    try:
+        yield
+    except UserError:
+        if isinstance(earlier, dict):
+            run_dir.prepare(earlier)
+        raise
 
 
 def _run_stage(

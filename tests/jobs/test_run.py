@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import student_engine
 import yaml
 
 from jobs import __main__ as cli
@@ -15,7 +16,6 @@ from jobs.config import STAGES, RunConfig
 from jobs.run import RESULT, load, missing_parts
 from sentinel.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[2]
 RAW = {
     "name": "small",
     "benchmarks": [{"name": "w"}],
@@ -85,25 +85,36 @@ def test_every_stage_has_a_result():
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
-    """The smoke run, in a plain loop."""
-    root = tmp_path_factory.mktemp("run") / "smoke"
+    """A whole run of two students on the hospital, in a plain loop with cheap heads."""
+    root = tmp_path_factory.mktemp("run") / "small"
+    raw = {
+        "name": "small",
+        "benchmarks": [student_engine.CLINIC],
+        "agents": [student("good", "0.8"), student("weak", "0.4")],
+        "heads": {"kind": "tfidf"},
+        "bootstrap": {"resamples": 50},
+    }
+    config = root.parent / "small.yaml"
+    config.write_text(yaml.safe_dump(raw))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SENTINEL_CACHE", str(root.parent / "cache"))
-        argv = ["run", str(ROOT / "configs" / "smoke.yaml"), "--run-dir", str(root)]
-        assert cli.main([*argv, "--on", "debug", "heads.kind=tfidf"]) == 0
+        assert cli.main(["run", str(config), "--run-dir", str(root), "--on", "debug"]) == 0
     return root
 
 
-@pytest.mark.slow
-def test_the_smoke_run_ends_with_its_report(finished):
+def student(name: str, skill: str) -> dict[str, str]:
+    factory = "student_engine:make"
+    return {"name": name, "engine": "custom", "factory": factory, "model": skill}
+
+
+def test_a_run_ends_with_its_report(finished):
     assert (finished / "report.html").stat().st_size > 10_000
     rows = [json.loads(x) for x in (finished / "metrics.jsonl").read_text().splitlines()]
-    timed = {r["stage"] for r in rows if r.get("event") == "seconds" and r["outcome"] == "ok"}
+    timed = {r["stage"] for r in rows if r.get("event") == "seconds" and r.get("outcome") == "ok"}
     assert timed >= set(STAGES)
     assert cli.main(["status", str(finished)]) == 0
 
 
-@pytest.mark.slow
 def test_running_it_again_changes_no_table(finished, monkeypatch):
     monkeypatch.setenv("SENTINEL_CACHE", str(finished.parent / "cache"))
     before = {p: p.stat().st_mtime_ns for p in (finished / "tables").rglob("*.parquet")}
@@ -111,14 +122,12 @@ def test_running_it_again_changes_no_table(finished, monkeypatch):
     assert {p: p.stat().st_mtime_ns for p in (finished / "tables").rglob("*.parquet")} == before
 
 
-@pytest.mark.slow
 def test_each_stage_alone_is_a_replay(finished, monkeypatch):
     monkeypatch.setenv("SENTINEL_CACHE", str(finished.parent / "cache"))
     for stage in STAGES:
         assert cli.main([stage, "--run-dir", str(finished)]) == 0
 
 
-@pytest.mark.slow
 def test_a_config_changed_under_a_finished_run_is_refused(finished, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SENTINEL_CACHE", str(finished.parent / "cache"))
     copy = tmp_path / "copy"
@@ -129,9 +138,16 @@ def test_a_config_changed_under_a_finished_run_is_refused(finished, tmp_path, mo
     assert "was finished with another configuration" in err
     assert "rm -r" in err
     assert {p: p.read_bytes() for p in (copy / "tables").rglob("*.parquet")} == tables
+    assert cli.main(["run", "--run-dir", str(copy)]) == 0  # the refused setting is forgotten
 
 
-@pytest.mark.slow
+def test_a_further_lambda_is_no_change_of_finished_work(finished, tmp_path, monkeypatch):
+    monkeypatch.setenv("SENTINEL_CACHE", str(finished.parent / "cache"))
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    assert cli.main(["run", "--run-dir", str(copy), "decide.lambdas=[1, 2, 4, 9]"]) == 0
+
+
 def test_a_corrupt_part_is_named_and_done_again(finished, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SENTINEL_CACHE", str(finished.parent / "cache"))
     copy = tmp_path / "copy"
