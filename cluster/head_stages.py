@@ -119,7 +119,7 @@ def run_gold(item: GoldItem) -> dict[str, Any]:
     """
     from sentinel.benchmarks.registry import load
     from sentinel.labels import is_ordered
-    from sentinel.sql.grounding import Schema
+    from sentinel.sql.schema import Schema
 
     benchmark: Any = load(dict(item.settings))
     try:

@@ -20,7 +20,8 @@ from sentinel.tables import FEATURES
 
 if TYPE_CHECKING:
     from sentinel.episodes import Episode, Turn
-    from sentinel.sql.grounding import Grounding, Schema
+    from sentinel.sql.grounding import Grounding
+    from sentinel.sql.schema import Schema
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "uncertainty": FEATURES[:4],

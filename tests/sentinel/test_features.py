@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sentinel.features import FAMILIES, feature_rows, token_statistics, trajectory_features
-from sentinel.sql.grounding import Schema
+from sentinel.sql.schema import Schema
 from sentinel.tables import FEATURE_ROWS, FEATURES
 
 SCHEMA = Schema(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from sentinel.errors import UserError
-from sentinel.sql.grounding import Schema, ground, parse_query
+from sentinel.sql.grounding import ground, parse_query
+from sentinel.sql.schema import Schema
 
 DDL = """
 CREATE TABLE patients (row_id INTEGER PRIMARY KEY, subject_id INT UNIQUE, gender TEXT, dob TEXT);

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from sentinel.sql.grounding import Schema, ground
+from sentinel.sql.grounding import ground
 from sentinel.sql.literals import Evidence
+from sentinel.sql.schema import Schema
 
 SCHEMA = Schema({"t": ("a", "b", "charttime")})
 CLOCK = "2105-12-31 23:59:00"
