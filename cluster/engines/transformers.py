@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 
 from cluster.engines.batch import Batch, Row
 from sentinel.agent.chat import ChatEncoder
@@ -248,11 +249,12 @@ def _load(folder: Path, dtype: str, device: str) -> Any:
             f"agent folder {folder} has no weights (config.json and *.safetensors)",
             "copy the model there, or train one: sentinel train-nano BENCHMARK_CONFIG",
         )
+    transformers.utils.logging.disable_progress_bar()  # a model loads in a worker, unwatched
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=DTYPES[dtype], attn_implementation="sdpa", local_files_only=True
         )
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
         raise UserError(f"{folder} cannot be loaded: {error}", "copy the model again") from error
     return model.to(device).eval()
 
