@@ -107,7 +107,7 @@ def test_log_probabilities_are_those_of_one_forward_pass(engine: TransformersEng
         assert got.generated_tokens == n == len(got.logprobs)
         assert got.token_ids.dtype == np.int32
         assert got.logprobs.dtype == np.float32
-        whole = torch.tensor([[*request.prompt_ids, *got.token_ids]])  # type: ignore[misc]
+        whole = torch.tensor([[*request.prompt_ids, *got.token_ids]])
         with torch.inference_mode():
             logits = engine.model(whole).logits[0, len(request.prompt_ids or ()) - 1 :][:n]
         logs = torch.log_softmax(logits.float(), -1)
@@ -198,7 +198,7 @@ def test_half_precision_weights_and_a_closed_engine(tmp_path: Path) -> None:
 
     assert asyncio.run(run()).finish_reason in ("stop", "length")
     with pytest.raises(EngineError, match="closed"):
-        alone(opened, requests(1))
+        alone(opened, [Request("a", (5, 6), (), 9)])
 
 
 def test_long_runs_move_the_buffer(
