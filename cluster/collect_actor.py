@@ -302,8 +302,9 @@ def _give_up(plan: Plan, job: Job, journal: Journal) -> Done:
 
 @contextmanager
 def _driver_journal(plan: Plan) -> Iterator[Journal]:
-    name = f"{plan.benchmark['name']}.{time.time_ns():020d}-driver-{os.getpid()}"
-    with RunDir(plan.run_root).journal(STAGE, plan.agent["name"], name) as journal:
+    name = f"{time.time_ns():020d}-driver-{os.getpid()}"
+    place = plan.agent["name"], name, plan.benchmark["name"]
+    with RunDir(plan.run_root).journal(STAGE, *place) as journal:
         yield journal
 
 

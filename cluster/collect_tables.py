@@ -26,7 +26,7 @@ def journal_paths(run_dir: RunDir, benchmark: str, agent: str) -> list[Path]:
     """Journals of one agent on one benchmark, in the order in which they were begun."""
     name = files.safe_name(benchmark)
     folder = run_dir.journals(STAGE, agent)
-    return sorted(p for p in folder.glob("*.jsonl") if p.name.rpartition(".")[0].startswith(name))
+    return sorted(p for p in folder.glob("*.jsonl") if p.stem.rpartition(".")[0] == name)
 
 
 def claim(run_dir: RunDir, benchmark: str, agent: str, inputs: Mapping[str, Any]) -> str:

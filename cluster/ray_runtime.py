@@ -164,6 +164,7 @@ def _environment() -> None:
     os.environ |= {
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # errors are reported once, by whoever waits
         # Ray retries a task killed for memory for ever by default.
         "RAY_task_oom_retries": "1",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",

@@ -100,8 +100,8 @@ class Replica:
         self._engine = make_engine(plan.agent)
         use_threads(self.threads)  # again: the engine may have loaded torch
         # A file of its own for every life of every replica: nobody appends to another's.
-        name = f"{plan.benchmark['name']}.{time.time_ns():020d}-{self.number}-{life}-{os.getpid()}"
-        self._journal = run_dir.journal(STAGE, plan.agent["name"], name)
+        name = f"{time.time_ns():020d}-{self.number}-{life}-{os.getpid()}"
+        self._journal = run_dir.journal(STAGE, plan.agent["name"], name, plan.benchmark["name"])
         self._plan = plan
         return os.getpid(), str(self._journal.path)
 

@@ -275,9 +275,10 @@ class RunDir:
             seconds = round(time.perf_counter() - start, 3)
             self.metric(stage, event="seconds", seconds=seconds, outcome=outcome, **values)
 
-    def journal(self, stage: str, agent: str, worker: str) -> Journal:
-        """A new journal owned by one worker."""
-        return Journal(self.journals(stage, agent) / f"{files.safe_name(worker)}.jsonl")
+    def journal(self, stage: str, agent: str, worker: str, benchmark: str | None = None) -> Journal:
+        """A new journal owned by one worker: `<worker>.jsonl` or `<benchmark>.<worker>.jsonl`."""
+        before = "" if benchmark is None else f"{files.safe_name(benchmark)}."
+        return Journal(self.journals(stage, agent) / f"{before}{files.safe_name(worker)}.jsonl")
 
 
 def _where(benchmark: str, agent: str | None) -> Path:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,3 +129,33 @@ def test_only_importable_functions_travel() -> None:
 def test_unknown_place_is_a_user_error() -> None:
     with pytest.raises(UserError, match="use one of: local, debug"):
         open_cluster("moon").__enter__()
+
+
+OUT_OF_MEMORY = """
+import work_items
+from cluster.pool import open_cluster
+with open_cluster("local", cpus=1, object_store_mb=100) as cluster:
+    for _, result in cluster.map("hog", work_items.hog, [50]):
+        print(result.kind, result.cause, sep="|")
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_killed_for_memory_is_named() -> None:
+    root = Path(__file__).resolve().parents[2]
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-c", OUT_OF_MEMORY],
+        env={
+            **kept,
+            "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests' / 'support'}",
+            "RAY_memory_usage_threshold": "0.001",
+            "RAY_memory_monitor_refresh_ms": "100",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "oom|the worker was killed: the machine ran out of memory\n" in done.stdout

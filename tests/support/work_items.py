@@ -46,3 +46,10 @@ def threads(_: int) -> str:
 
 def make_big(rows: int) -> bytes:
     return bytes(rows)
+
+
+def hog(mib: int) -> int:
+    """Holds memory for a while."""
+    held = bytearray(mib * 2**20)
+    time.sleep(20)
+    return len(held)
