@@ -128,6 +128,7 @@ def test_each_stage_alone_is_a_replay(finished, monkeypatch):
         assert cli.main([stage, "--run-dir", str(finished)]) == 0
 
 
+@pytest.mark.slow
 def test_a_config_changed_under_a_finished_run_is_refused(finished, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SENTINEL_CACHE", str(finished.parent / "cache"))
     copy = tmp_path / "copy"
@@ -141,6 +142,7 @@ def test_a_config_changed_under_a_finished_run_is_refused(finished, tmp_path, mo
     assert cli.main(["run", "--run-dir", str(copy)]) == 0  # the refused setting is forgotten
 
 
+@pytest.mark.slow
 def test_a_further_lambda_is_no_change_of_finished_work(finished, tmp_path, monkeypatch):
     monkeypatch.setenv("SENTINEL_CACHE", str(finished.parent / "cache"))
     copy = tmp_path / "copy"
@@ -148,6 +150,7 @@ def test_a_further_lambda_is_no_change_of_finished_work(finished, tmp_path, monk
     assert cli.main(["run", "--run-dir", str(copy), "decide.lambdas=[1, 2, 4, 9]"]) == 0
 
 
+@pytest.mark.slow
 def test_a_corrupt_part_is_named_and_done_again(finished, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SENTINEL_CACHE", str(finished.parent / "cache"))
     copy = tmp_path / "copy"
