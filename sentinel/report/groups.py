@@ -20,7 +20,9 @@ def query(run: Run, sql: str) -> list[dict[str, Any]]:
             connection.register(name, run.table(name))
         cursor = connection.execute(sql)
         names = [column[0] for column in cursor.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    # In the order of the config, as everywhere on the page.
+    return sorted(rows, key=lambda row: run.place(row["benchmark"], row.get("agent", "")))
 
 
 def ends(run: Run) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -71,6 +71,17 @@ class Run:
         found = self.tables.get(name)
         return tables.ALL[name].empty().select(list(WANTED[name])) if found is None else found
 
+    def place(self, benchmark: str, agent: str) -> tuple[int, str, int, str]:
+        """A sort key: the order in which the config names benchmarks and agents, then names."""
+
+        def index(kind: str, name: str) -> int:
+            items = self.config.get(kind)
+            listed = items if isinstance(items, list) else []
+            names = [item.get("name") for item in listed if isinstance(item, dict)]
+            return names.index(name) if name in names else len(names)
+
+        return index("benchmarks", benchmark), benchmark, index("agents", agent), agent
+
 
 def load(run_dir: Path) -> Run:
     """Read a run directory. Parts that are not there are empty; a damaged file is a UserError."""
@@ -79,15 +90,16 @@ def load(run_dir: Path) -> Run:
             f"{run_dir} is not a run directory (no config.json)",
             "name a folder made by `sentinel run CONFIG`",
         )
-    config = _json(run_dir / "config.json")
-    return Run(
+    run = Run(
         path=run_dir,
-        config=config,
+        config=_json(run_dir / "config.json"),
         env=_json(run_dir / "env.json") if (run_dir / "env.json").is_file() else {},
         metrics=_lines(run_dir / "metrics.jsonl"),
         tables={name: t for name in WANTED if (t := _table(run_dir, name)) is not None},
-        monitors=_in_order(_monitors(run_dir), config),
+        monitors=_monitors(run_dir),
     )
+    ordered = sorted(run.monitors, key=lambda m: run.place(m.benchmark, m.agent))
+    return replace(run, monitors=ordered)
 
 
 def _monitors(run_dir: Path) -> list[Monitor]:
@@ -106,21 +118,6 @@ def _monitors(run_dir: Path) -> list[Monitor]:
             )
         )
     return found
-
-
-def _in_order(monitors: list[Monitor], config: Mapping[str, Any]) -> list[Monitor]:
-    """In the order in which the config names benchmarks and agents."""
-
-    def place(kind: str, name: str) -> tuple[int, str]:
-        items = config.get(kind)
-        names = (
-            [i.get("name") for i in items if isinstance(i, dict)] if isinstance(items, list) else []
-        )
-        return (names.index(name) if name in names else len(names)), name
-
-    return sorted(
-        monitors, key=lambda m: (place("benchmarks", m.benchmark), place("agents", m.agent))
-    )
 
 
 def _table(run_dir: Path, name: str) -> pa.Table | None:

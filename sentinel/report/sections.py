@@ -43,9 +43,8 @@ def subtitle(run: Run) -> list[str]:
     label = str(run.config.get("label", "not recorded"))
     lines = []
     if names:
-        lines.append(
-            f"{len(names)} agents on {', '.join(benchmarks)}: {', '.join(dict.fromkeys(names))}."
-        )
+        many = "1 agent" if len(names) == 1 else f"{len(names)} agents"
+        lines.append(f"{many} on {', '.join(benchmarks)}: {', '.join(dict.fromkeys(names))}.")
     else:
         lines.append("No monitor has been fitted in this run yet.")
     lines.append(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sentinel.report import ladder
-from sentinel.report.blocks import Cell, percent, signed, visible
+from sentinel.report.blocks import DASH, Cell, Row, percent, signed, span, visible
 from sentinel.report.load import load
 from sentinel.report.results import cross_rows
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def cross_agent_rows(run_dir: Path) -> list[dict[str, Any]]:
-    """One row per benchmark, agent and λ: scores of the vanilla agent, of the full system, intervals.
+    """One row per benchmark, agent and λ: vanilla and full scores, their difference, intervals.
 
     The columns are `sentinel.report.results.CROSS_COLUMNS`; undefined is None. Empty before a
     monitor was evaluated. Raises UserError when `run_dir` is no run directory.
@@ -25,6 +25,7 @@ def cross_agent_rows(run_dir: Path) -> list[dict[str, Any]]:
 
 def cross_agent_table(run_dir: Path) -> Table | None:
     """The same rows as a table for `rich`; None before a monitor was evaluated."""
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
@@ -32,19 +33,21 @@ def cross_agent_table(run_dir: Path) -> Table | None:
     if not rows:
         return None
     stakes = ladder.lambdas(rows)
+    first = stakes[0]
     table = Table(
         title="Reliability Score RS(λ), held-out pool",
-        caption="† the 95 % interval of (full − always abstain) excludes 0",
+        caption="† the 95 % interval of (full − always abstain) excludes 0; "
+        "brackets: 95 % interval of full − vanilla",
         title_justify="left",
         caption_justify="left",
+        box=box.SIMPLE_HEAD,
     )
     several = len({row["benchmark"] for row in rows}) > 1
     table.add_column("agent", overflow="fold")
-    for title in ("accuracy", *(f"vanilla λ={lam}" for lam in stakes)):
-        table.add_column(title, justify="right")
-    for lam in stakes:
-        table.add_column(f"full λ={lam}", justify="right")
-    for title in ("always abstain", "questions", "groups"):
+    titles = ["answers\nright", *(f"vanilla\nλ={lam}" for lam in stakes)]
+    titles += [*(f"full\nλ={lam}" for lam in stakes), "always\nabstain"]
+    titles += [f"full − vanilla\nλ={first}", "questions\n/ groups"]
+    for title in titles:
         table.add_column(title, justify="right")
     for line in ladder.pivot([{**row, "system": "full"} for row in rows]):
         at = line["at"]
@@ -62,12 +65,17 @@ def cross_agent_table(run_dir: Path) -> Table | None:
                 for lam in stakes
             ),
             _words(signed(line["always_abstain"], digits=2)),
-            str(line["questions"]),
-            str(line["groups"]),
+            _gain(at[first]),
+            f"{line['questions']} / {line['groups']}",
         ]
         # Text, not markup: a name with [brackets] is a name.
         table.add_row(*(Text(cell) for cell in cells))
     return table
+
+
+def _gain(row: Row) -> str:
+    low, high = row["full_minus_vanilla_low"], row["full_minus_vanilla_high"]
+    return span(low, high, 2) or str(row["full_minus_vanilla_note"] or DASH)
 
 
 def _words(cell: Cell | str) -> str:

@@ -17,6 +17,9 @@ import pyarrow as pa
 from cluster import files
 from sentinel import tables
 
+HOSTILE = "</script><script>window.pwned=1</script><img src=x onerror=pwned=1>$x^$ \u202eevil"
+HOSTILE_BENCHMARK = "<!-- 9007199254740993 -->&lt;"
+"""Names that attack a page: markup, mathematics, a right-to-left mark, an id above 2^53."""
 MAKERS = {
     # name: (answers rightly, answers an unanswerable question, gives up, mean turns)
     "steady": (0.75, 0.35, 0.05, 2.2),
@@ -26,16 +29,16 @@ MAKERS = {
 
 
 def make_tasks(n: int, seed: int, benchmark: str = "clinic") -> list[dict[str, Any]]:
-    """Tasks without a pool: n questions in n // 10 groups, a fifth of them unanswerable."""
+    """Tasks without a pool: n questions in n // 6 groups, a quarter unanswerable."""
     generator = np.random.default_rng(seed)
-    groups = max(n // 10, 12)
+    groups = max(n // 6, 12)
     return [
         {
             "benchmark": benchmark,
             "task_id": f"q{i:05d}",
             "group": f"g{i % groups:03d}",
             "text": f"question {i}",
-            "answerable": i % groups % 5 != 0,
+            "answerable": i % groups % 4 != 0,
             "gold": "SELECT 1",
             "meta": "{}",
             "fold": None,
