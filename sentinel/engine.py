@@ -1,4 +1,4 @@
-"""The Engine protocol: token ids (or messages, for APIs) in; tokens with their log-probabilities out.
+"""The Engine protocol: token ids (or messages, for APIs) in; tokens and log-probabilities out.
 
 Engines live in `cluster/engines/`; this module only says what one is, so that the agent loop, the
 tests and the monitor depend on no backend.
@@ -13,13 +13,13 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 
 TOP_K = 5
-"""Alternatives kept per generated position (METHODS.md: entropy over the top five)."""
+"""Alternatives kept per generated position (entropy is over the top five)."""
 
 FinishReason = Literal["stop", "length", "content_filter", "context", "error"]
 
 
 class EngineError(Exception):
-    """The engine could not answer this request; the episode ends as `engine_error` with this text."""
+    """The engine could not answer a request; the episode ends as `engine_error` with this text."""
 
 
 class ContextOverflow(EngineError):
@@ -56,7 +56,7 @@ class Request:
 class Generation:
     """What an engine produced, n tokens long.
 
-    `token_ids` (n,) int32, `logprobs` (n,) float32 raw log-probability of each chosen token in nats,
+    `token_ids` (n,) int32, `logprobs` (n,) float32 raw log-probability of each chosen token, nats,
     `top_ids` (n, 5) int32 and `top_logprobs` (n, 5) float32 in descending order; all four are None
     where an API offers none. A closing end-of-turn token is not part of any of them.
     `hidden` (layers, width) float16 is the residual stream at the last generated token, on request.

@@ -1,8 +1,9 @@
 """The schema of every table, in one place: names, types, keys, units, and what "equal" means.
 
-A column marked `volatile` (times, worker, host, attempt) never takes part in a comparison; one marked
-`numeric` (log-probabilities, scores) may differ by 1e-4, because the composition of a batch changes
-floats. Everything else agrees exactly or the runs differ. An unknown or missing column is an error.
+A column marked `volatile` (times, worker, host, attempt) never takes part in a comparison; one
+marked `numeric` (log-probabilities, scores) may differ by 1e-4, because the composition of a batch
+changes floats. Everything else agrees exactly or the runs differ. An unknown or missing column is
+an error.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Table:
         return self.schema.empty_table()
 
     def check(self, table: pa.Table, *, extra: Iterable[str] = ()) -> pa.Table:
-        """The same table with columns in declared order; raises TableError with every fault at once."""
+        """The same table, columns in declared order; raises TableError with every fault at once."""
         allowed = set(extra)
         names = [n for n in table.column_names if n not in allowed]
         if set(names) != set(self.columns) or len(names) != len(set(names)):
@@ -209,7 +210,9 @@ TURNS = Table(
     {
         **_EPISODE,
         "turn": _exact(_I, "1…T"),
-        "prompt_ids": _maybe(_INTS, "what the prompt adds to prompt and generation of the last turn"),
+        "prompt_ids": _maybe(
+            _INTS, "what the prompt adds to prompt and generation of the last turn"
+        ),
         "prompt_is_full": _exact(_B, "prompt_ids is the whole prompt (turn 1, or a broken prefix)"),
         "generated_ids": _maybe(_INTS, "ids the engine produced, end-of-turn excluded"),
         "finish_reason": _exact(_S, "stop, length, …"),
@@ -254,7 +257,7 @@ FEATURE_ROWS = Table(
         **_EPISODE,
         "t": _exact(_I, "prefix length, 0…T"),
         **{
-            name: _numeric(_F, "METHODS.md A, ten features; null is missing, never neutral")
+            name: _numeric(_F, "`sentinel.features`; null is missing, never neutral")
             for name in FEATURES
         },
         "tokens_so_far": _exact(_I, "generated tokens of turns 1…t"),
@@ -288,7 +291,9 @@ PREFIX_SCORES = Table(
         "answerable": _exact(_B, "the question has an answer in the database"),
         "answered": _exact(_B, "the agent committed an answer"),
         "correct": _maybe(_B, "primary label; null where the agent committed none"),
-        "p_answerable": _numeric(_F, "1 − sigmoid(logit) of the answerability head; null never exits"),
+        "p_answerable": _numeric(
+            _F, "1 − sigmoid(logit) of the answerability head; null never exits"
+        ),
         "p_correct": _numeric(_F, "sigmoid(logit) of the correctness head, raw"),
         **{name: _numeric(_F, "optional for users") for name in FEATURES},
         "tokens_so_far": _maybe(_I, "generated tokens of turns 1…t"),
@@ -335,7 +340,17 @@ INTERVALS = Table(
 
 ALL = {
     t.name: t
-    for t in (TASKS, EPISODES, TURNS, LABELS, FEATURE_ROWS, SCORES, PREFIX_SCORES, DECISIONS, INTERVALS)
+    for t in (
+        TASKS,
+        EPISODES,
+        TURNS,
+        LABELS,
+        FEATURE_ROWS,
+        SCORES,
+        PREFIX_SCORES,
+        DECISIONS,
+        INTERVALS,
+    )
 }
 
 

@@ -24,7 +24,8 @@ class Task:
     """One item of a benchmark: a question or a goal.
 
     `group` is the unit that never leaks between pools or folds (question template, goal item).
-    `answerable` is None where the notion does not apply. `gold` is the reference action (SQL), if any.
+    `answerable` is None where the notion does not apply. `gold` is the reference action (SQL), or
+    None.
     """
 
     benchmark: str

@@ -1,7 +1,7 @@
 """A deterministic engine that knows the hospital's answers, and how sure it is, most of the time.
 
-`engine: custom`, `factory: student_engine:make`, `model: SKILL` (share of questions it knows). Wrong
-answers mostly come with a doubtful thought, so that heads and decisions have something to learn.
+`engine: custom`, `factory: student_engine:make`, `model: SKILL` (share of questions it knows).
+Wrong answers mostly come with a doubtful thought, so that heads and decisions can learn something.
 """
 
 from __future__ import annotations
