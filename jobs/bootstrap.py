@@ -7,14 +7,23 @@ same table, byte for byte).
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cluster import files
 from cluster.ledger import Ledger
 from cluster.pool import ItemError
-from jobs.calibrate import join, manifest_hash, monitor_folder, settings, write_bytes
+from jobs.calibrate import (
+    join,
+    manifest_hash,
+    monitor_folder,
+    raise_first,
+    settings,
+    write_bytes,
+)
 from sentinel.decide import Evaluation, Policy, driver, from_table
 from sentinel.decide.evaluate import interval_table, rescore
+from sentinel.errors import UserError
 
 if TYPE_CHECKING:
     from cluster.pool import Cluster
@@ -34,6 +43,7 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
                 continue
             if not run_dir.table_path("prefix_scores", *names).exists():
                 continue
+            _refuse_new_stakes(config, run_dir, *names)
             if _done(config, run_dir, *names):
                 run_dir.compact(STAGE, *names, ["intervals"])
             else:
@@ -49,11 +59,25 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
         )
         for benchmark, agent in waiting
     )
+    faults: list[UserError] = []
     for item, result in cluster.map(STAGE, driver.evaluate_item, items):
-        if isinstance(result, ItemError):
+        if not isinstance(result, ItemError):
+            _write(config, run_dir, item, result)
+        elif isinstance(result.error, UserError):
+            faults.append(result.error)
+        else:
             result.reraise()
-            continue
-        _write(config, run_dir, item, result)
+    raise_first(faults)
+
+
+def _refuse_new_stakes(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> None:
+    found = files.read_json(monitor_folder(run_dir, benchmark, agent) / "policy.json") or {}
+    new = [lam for lam in settings(config).lambdas if lam not in found.get("stops", ())]
+    if new:
+        raise UserError(
+            f"the monitor of {benchmark}/{agent} has no stop for λ = {', '.join(new)}",
+            f"sentinel calibrate --run-dir '{run_dir.root}'",
+        )
 
 
 def _hash(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> str:
@@ -74,8 +98,14 @@ def _done(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> boo
     digest = _hash(config, run_dir, benchmark, agent)
     parts = [run_dir.is_done(STAGE, benchmark, agent, i, digest) for i in _items(config)]
     folder = monitor_folder(run_dir, benchmark, agent)
-    written = [(folder / name).exists() for name in ("evaluation.json", "decide.json")]
-    return all(parts) and all(written)
+    found = files.read_json(folder / "evaluation.json") or {}
+    whole = found.get("inputs") == _inputs(config, digest) and (folder / "decide.json").exists()
+    return all(parts) and whole
+
+
+def _inputs(config: RunConfig, digest: str) -> str:
+    """Identity of `evaluation.json`, which holds all stakes and shares at once."""
+    return files.digest([digest, asdict(settings(config)), config.label])
 
 
 def _write(config: RunConfig, run_dir: RunDir, item: driver.Item, evaluation: Evaluation) -> None:
@@ -84,9 +114,11 @@ def _write(config: RunConfig, run_dir: RunDir, item: driver.Item, evaluation: Ev
     text = driver.dumps(driver.document([(item.policy, evaluation)]))
     write_bytes(folder / "decide.json", text.encode("ascii"))
     looks = Ledger.beside(run_dir.root).looks(benchmark, manifest_hash(run_dir, benchmark), agent)
+    digest = _hash(config, run_dir, benchmark, agent)
     whole: dict[str, Any] = {
         **evaluation.summary,
         "benchmark": benchmark,
+        "inputs": _inputs(config, digest),
         "rescored": _rescored(config, run_dir, item),
         "ledger": {
             "evaluations": looks.evaluations,
@@ -95,7 +127,6 @@ def _write(config: RunConfig, run_dir: RunDir, item: driver.Item, evaluation: Ev
         },
     }
     files.write_json(folder / "evaluation.json", whole)
-    digest = _hash(config, run_dir, benchmark, agent)
     for name in _items(config):
         lam, share = _place(name)
         chosen = {

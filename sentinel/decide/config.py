@@ -54,6 +54,9 @@ class DecideConfig:
                 "the gate's budget lies in [0, 1), each share in (0, 1)",
             )
         config = cls(stakes, budget, decimal_text(selection_margin, "margin"), shares=pi, **rest)
+        speed = config.seconds_per_step
+        if speed is not None and not 0 < speed < float("inf"):
+            raise UserError(f"{speed} seconds per step", "give a positive number, or leave it out")
         if config.resamples < 1 or config.seed < 0 or config.estimator_seed < 0:
             raise UserError(
                 "resamples must be ≥ 1 and seeds ≥ 0", "change the bootstrap's settings"

@@ -31,6 +31,12 @@ def decide(
     """
     config = config or DecideConfig()
     by_agent = "agent" in table.column_names
+    if by_agent and not pa.types.is_string(table.schema.field("agent").type):
+        try:
+            values = table.column("agent").cast(pa.string())
+        except pa.ArrowException as error:
+            raise UserError(f"column agent: {error}", "write the agents' names as text") from error
+        table = table.set_column(table.column_names.index("agent"), "agent", values)
     columns = []
     for agent in agents_of(table):
         part = table.filter(pc.equal(table.column("agent"), agent)) if by_agent else table

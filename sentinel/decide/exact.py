@@ -20,8 +20,8 @@ def decimal_text(value: str | int | float | Decimal | Fraction, name: str = "λ"
         if isinstance(value, bool):
             raise TypeError
         number = Decimal(value if isinstance(value, str) else str(value))
-        valid = number.is_finite() and number >= 0
-    except (InvalidOperation, TypeError, ValueError):
+        valid = number.is_finite() and number >= 0 and float(number) < float("inf")
+    except (InvalidOperation, TypeError, ValueError, OverflowError):
         valid = False
     if not valid:
         raise UserError(

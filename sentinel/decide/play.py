@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from sentinel.decide.exact import chow_threshold
+from sentinel.decide.exact import chow_threshold, decimal_text
 from sentinel.decide.policy import Policy
-from sentinel.decide.table import Bools, Floats, Ints, Prefixes
+from sentinel.decide.table import Bools, Floats, Ints, Prefixes, from_table
 
 SYSTEMS = ("vanilla", "gate", "full", "early-exit", "chow", "exact-bar")
 """The ladder (vanilla, + gate, + Chow = full, + early exit), Chow alone, and full with the exact
@@ -47,14 +48,18 @@ class Decisions:
         return self.gain - float(self.lam) * self.loss
 
 
-def apply(policy: Policy, pool: Prefixes, lam: str, system: str) -> Decisions:
-    """Decide every episode of `pool` with a frozen policy.
+def apply(
+    policy: Policy, data: Prefixes | pa.Table, lam: str | int | float, system: str
+) -> Decisions:
+    """Decide every episode of `data` (`prefix_scores`, any pool) with a frozen policy.
 
     Raises KeyError for "early-exit" at a λ the policy was not fitted for, ValueError for an unknown
     system, or for "exact-bar" where its map was refused.
     """
     if system not in SYSTEMS:
         raise ValueError(f"unknown system {system!r} (valid: {', '.join(SYSTEMS)})")
+    pool = data if isinstance(data, Prefixes) else from_table(data)
+    lam = decimal_text(lam)
     T = pool.T
     never = T + 1
     gated = never

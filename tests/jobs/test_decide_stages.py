@@ -163,6 +163,25 @@ def test_resume_and_added_stakes(run_dir: RunDir) -> None:
     assert len(evaluation["ledger"]["monitors"]) == 1
 
 
+def test_bootstrap_asks_for_calibrate_first(run_dir: RunDir) -> None:
+    """A stake without a stop is named, with the command that fits it."""
+    stages(config(), run_dir)
+    with pytest.raises(UserError, match=r"no stop for λ = 2; sentinel calibrate"):
+        bootstrap.run(config(decide={"lambdas": [1.0, 2.0]}), run_dir, Cluster("debug", 1, 0))
+
+
+@pytest.mark.slow
+def test_ray_gives_the_same_bytes(run_dir: RunDir, tmp_path: Path, ray_cluster: Cluster) -> None:
+    """A task per agent on Ray, or a plain loop."""
+    folder = stages(config(), run_dir)
+    second = RunDir(tmp_path / "runs" / "ray")
+    write_tables(second)
+    calibrate.run(config(), second, ray_cluster)
+    bootstrap.run(config(), second, ray_cluster)
+    other = calibrate.monitor_folder(second, "clinic", "solid")
+    assert (other / "decide.json").read_bytes() == (folder / "decide.json").read_bytes()
+
+
 def test_another_monitor_needs_a_reason(run_dir: RunDir, tmp_path: Path) -> None:
     """A changed budget under finished work is refused; in a new run the ledger asks why."""
     stages(config(), run_dir)
