@@ -13,6 +13,7 @@ from pathlib import Path
 
 import collecting
 import pytest
+from tiny_tokenizers import write_llama
 
 from cluster import collect_tables
 from cluster.pool import Cluster, open_cluster
@@ -265,3 +266,23 @@ def test_rollouts_have_ids_of_their_own(debug: Cluster, switches: Path, tmp_path
     rows = run_dir.read("episodes").to_pylist()
     assert Counter(r["rollout"] for r in rows) == {0: 100, 1: 100}
     assert len({r["episode_id"] for r in rows}) == 200
+
+
+@pytest.mark.slow
+def test_a_real_model_in_two_actors_equals_the_debug_run(
+    ray_cluster: Cluster, debug: Cluster, tmp_path: Path
+) -> None:
+    folder = write_llama(tmp_path / "llama", window=2048)
+    raw = collecting.config(tmp_path, limit=100, max_tokens=12).model_dump(mode="json")
+    raw["agents"] = [{"name": "scripted", "engine": "transformers", "model": str(folder)}]
+    settings = RunConfig.from_mapping(raw)
+    spread = collecting.run(settings, tmp_path / "runs" / "ray", ray_cluster)
+    alone = collecting.run(settings, tmp_path / "runs" / "debug", debug)
+    for name in ("tasks", "episodes", "turns"):
+        found = tables.diff(name, spread.read(name), alone.read(name))
+        assert [line for line in found if "tie" not in line] == []
+    assert len(set(spread.read("episodes")["worker"].to_pylist())) == 2
+    turns = spread.read("turns")
+    assert turns.num_rows >= 100
+    assert turns["generated_ids"].null_count == turns["logprobs"].null_count == 0
+    assert set(spread.read("episodes")["prefix_property"].to_pylist()) == {True}
