@@ -27,8 +27,9 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
         title=config.report.title,
         ledger=Ledger.beside(run_dir.root).folder,
     )
-    table = cross_agent_table(run_dir.root)
-    if table is not None:
-        from rich.console import Console
+    from rich.console import Console
 
-        Console().print(table)
+    console = Console()
+    table = cross_agent_table(run_dir.root, console.width)
+    if table is not None:
+        console.print(table)

@@ -23,8 +23,11 @@ def cross_agent_rows(run_dir: Path) -> list[dict[str, Any]]:
     return cross_rows(load(Path(run_dir)))
 
 
-def cross_agent_table(run_dir: Path) -> Table | None:
-    """The same rows as a table for `rich`; None before a monitor was evaluated."""
+def cross_agent_table(run_dir: Path, width: int = 80) -> Table | None:
+    """The same rows as a table for `rich`; None before a monitor was evaluated.
+
+    From `width` 110 (columns of the terminal) on, also full − vanilla and the numbers of questions.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -36,17 +39,18 @@ def cross_agent_table(run_dir: Path) -> Table | None:
     first = stakes[0]
     table = Table(
         title="Reliability Score RS(λ), held-out pool",
-        caption="† the 95 % interval of (full − always abstain) excludes 0; "
-        "brackets: 95 % interval of full − vanilla",
+        caption="† the 95 % interval of (full − always abstain) excludes 0",
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
     )
     several = len({row["benchmark"] for row in rows}) > 1
-    table.add_column("agent", overflow="fold")
-    titles = ["answers\nright", *(f"vanilla\nλ={lam}" for lam in stakes)]
+    wide = width >= 110
+    table.add_column("agent", overflow="fold", min_width=10)
+    titles = ["right\nansw.", *(f"vanilla\nλ={lam}" for lam in stakes)]
     titles += [*(f"full\nλ={lam}" for lam in stakes), "always\nabstain"]
-    titles += [f"full − vanilla\nλ={first}", "questions\n/ groups"]
+    titles += [f"full − vanilla\n95 %, λ={first}", "questions\n/ groups"] if wide else []
     for title in titles:
         table.add_column(title, justify="right")
     for line in ladder.pivot([{**row, "system": "full"} for row in rows]):
@@ -65,9 +69,8 @@ def cross_agent_table(run_dir: Path) -> Table | None:
                 for lam in stakes
             ),
             _words(signed(line["always_abstain"], digits=2)),
-            _gain(at[first]),
-            f"{line['questions']} / {line['groups']}",
         ]
+        cells += [_gain(at[first]), f"{line['questions']} / {line['groups']}"] if wide else []
         # Text, not markup: a name with [brackets] is a name.
         table.add_row(*(Text(cell) for cell in cells))
     return table

@@ -8,12 +8,26 @@ import made_run
 import pytest
 from made_run import HOSTILE, HOSTILE_BENCHMARK
 
+from sentinel.report.render import render_report
+
 
 @pytest.fixture(scope="session")
 def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of two agents, without its report."""
     agents = {name: made_run.MAKERS[name] for name in ("steady", "fabricator")}
     return made_run.make_run(tmp_path_factory.mktemp("made"), agents, questions=400, resamples=100)
+
+
+@pytest.fixture(scope="session")
+def page(run_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of that run, its files in `report/` beside it."""
+    return render_report(run_path, tmp_path_factory.mktemp("page") / "page.html", title="A title")
+
+
+@pytest.fixture(scope="session")
+def hostile_page(hostile_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the run with hostile names."""
+    return render_report(hostile_path, tmp_path_factory.mktemp("hostile") / "x.html", title=HOSTILE)
 
 
 @pytest.fixture(scope="session")

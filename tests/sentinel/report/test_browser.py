@@ -6,9 +6,6 @@ from pathlib import Path
 
 import chromium
 import pytest
-from made_run import HOSTILE
-
-from sentinel.report.render import render_report
 
 pytestmark = [
     pytest.mark.browser,
@@ -30,8 +27,7 @@ EXPRESSIONS = {
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (500, True)])
-def test_page_is_quiet_and_fits(run_path: Path, tmp_path: Path, width: int, dark: bool) -> None:
-    page = render_report(run_path, tmp_path / "page.html")
+def test_page_is_quiet_and_fits(page: Path, tmp_path: Path, width: int, dark: bool) -> None:
     shot = tmp_path / "page.png"
     visit = chromium.open_page(
         page, tmp_path / "profile", EXPRESSIONS, width=width, dark=dark, screenshot=shot
@@ -47,10 +43,9 @@ def test_page_is_quiet_and_fits(run_path: Path, tmp_path: Path, width: int, dark
     assert shot.stat().st_size > 50_000
 
 
-def test_hostile_data_is_inert(hostile_path: Path, tmp_path: Path) -> None:
-    page = render_report(hostile_path, tmp_path / "page.html", title=HOSTILE)
-    visit = chromium.open_page(page, tmp_path / "profile", EXPRESSIONS)
-    assert visit.requests == [page.as_uri()]
+def test_hostile_data_is_inert(hostile_page: Path, tmp_path: Path) -> None:
+    visit = chromium.open_page(hostile_page, tmp_path / "profile", EXPRESSIONS)
+    assert visit.requests == [hostile_page.as_uri()]
     assert visit.console == []
     assert visit.exceptions == []
     assert visit.values["pwned"] == "undefined"

@@ -15,6 +15,8 @@ import pytest
 from made_run import HOSTILE
 
 from sentinel.errors import UserError
+from sentinel.report import looks
+from sentinel.report.load import load
 from sentinel.report.render import render_report
 
 SECTIONS = {
@@ -54,21 +56,20 @@ def rows(folder: Path, name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_every_section_and_every_file(run_path: Path, tmp_path: Path) -> None:
-    page = render_report(run_path, tmp_path / "page.html", title="A title")
+def test_every_section_and_every_file(page: Path) -> None:
     html = page.read_text(encoding="utf-8")
     tags = Tags(html).found
     assert {a["id"] for tag, a in tags if tag == "section"} == SECTIONS
     links = {a["href"] for tag, a in tags if tag == "a"}
     assert {f"#{name}" for name in SECTIONS} <= links
     files = {href for href in links if href is not None and not href.startswith("#")}
-    assert {f"report/{path.name}" for path in (tmp_path / "report").iterdir()} == files
+    assert {f"report/{path.name}" for path in (page.parent / "report").iterdir()} == files
     assert "<title>A title</title>" in html
     assert html.count('class="plot"') == 7
 
 
-def test_nothing_is_fetched_and_nothing_runs(run_path: Path, tmp_path: Path) -> None:
-    html = render_report(run_path, tmp_path / "page.html").read_text(encoding="utf-8")
+def test_nothing_is_fetched_and_nothing_runs(page: Path) -> None:
+    html = page.read_text(encoding="utf-8")
     tags = Tags(html).found
     assert not {tag for tag, _ in tags} & {"script", "iframe", "object", "embed", "img", "base"}
     assert not [a for _, a in tags if any(name.startswith("on") for name in a)]
@@ -76,9 +77,8 @@ def test_nothing_is_fetched_and_nothing_runs(run_path: Path, tmp_path: Path) -> 
     assert "default-src 'none'" in html
 
 
-def test_numbers_are_those_of_the_evaluation(run_path: Path, tmp_path: Path) -> None:
-    render_report(run_path, tmp_path / "page.html")
-    for row in rows(tmp_path / "report", "ladder"):
+def test_numbers_are_those_of_the_evaluation(run_path: Path, page: Path) -> None:
+    for row in rows(page.parent / "report", "ladder"):
         path = run_path / "monitor" / row["benchmark"] / row["agent"] / "evaluation.json"
         evaluation = json.loads(path.read_text())
         found = [
@@ -93,13 +93,12 @@ def test_numbers_are_those_of_the_evaluation(run_path: Path, tmp_path: Path) -> 
         assert float(row["steps_saved"]) == found[0]["steps"]["share"]
 
 
-def test_step_economics_by_hand(run_path: Path, tmp_path: Path) -> None:
+def test_step_economics_by_hand(run_path: Path, page: Path) -> None:
     import pyarrow.parquet as pq
 
-    render_report(run_path, tmp_path / "page.html")
     tasks = pq.read_table(next((run_path / "tables" / "tasks").rglob("*.parquet"))).to_pylist()
     train = {t["task_id"]: t["answerable"] for t in tasks if t["pool"] == "train"}
-    for row in rows(tmp_path / "report", "step_economics"):
+    for row in rows(page.parent / "report", "step_economics"):
         folder = run_path / "tables" / "episodes"
         part = next(p for p in folder.rglob("*.parquet") if row["agent"] in str(p))
         episodes = pq.read_table(part).to_pylist()
@@ -116,9 +115,8 @@ def test_step_economics_by_hand(run_path: Path, tmp_path: Path) -> None:
             assert float(row[name]) == pytest.approx(sum(turns) / len(turns))
 
 
-def test_missing_outcomes_are_counted(run_path: Path, tmp_path: Path) -> None:
-    render_report(run_path, tmp_path / "page.html")
-    found = rows(tmp_path / "report", "episodes")
+def test_missing_outcomes_are_counted(page: Path) -> None:
+    found = rows(page.parent / "report", "episodes")
     assert [row["agent"] for row in found] == ["steady", "fabricator"]  # the config's order
     assert all(int(row["missing"]) > 0 for row in found)
     for row in found:
@@ -126,10 +124,9 @@ def test_missing_outcomes_are_counted(run_path: Path, tmp_path: Path) -> None:
         assert sum(parts) == int(row["episodes"])
 
 
-def test_same_run_same_page(run_path: Path, tmp_path: Path) -> None:
-    first = render_report(run_path, tmp_path / "a" / "page.html")
-    second = render_report(run_path, tmp_path / "b" / "page.html")
-    assert first.read_bytes() == second.read_bytes()
+def test_same_run_same_page(run_path: Path, page: Path, tmp_path: Path) -> None:
+    again = render_report(run_path, tmp_path / "page.html", title="A title")
+    assert again.read_bytes() == page.read_bytes()
     assert not [p for p in tmp_path.rglob("*") if ".tmp" in p.name]
 
 
@@ -140,12 +137,14 @@ def test_looks_are_told_with_their_reasons(run_path: Path, tmp_path: Path) -> No
         lines = path.read_text().splitlines()
         again = json.loads(lines[0]) | {"monitor": "f" * 64, "reason": "a typo in the gate"}
         (ledger / path.name).write_text("\n".join([*lines, json.dumps(again), ""]))
-    page = render_report(run_path, tmp_path / "page.html", ledger=ledger)
-    html = page.read_text(encoding="utf-8")
-    assert "Up to 2 monitors have seen" in html
-    assert "a typo in the gate" in html
-    without = render_report(run_path, tmp_path / "page.html", ledger=tmp_path / "none")
-    assert "seen by one monitor" in without.read_text(encoding="utf-8")  # from evaluation.json
+    run = load(run_path)
+    section = looks.ledger(run, ledger)
+    assert section.lead.startswith("Up to 2 monitors have seen")
+    reasons = [(row["nth"], row["reason"]) for row in looks.history(run, ledger)]
+    assert sorted(set(reasons), key=str) == [(1, None), (2, "a typo in the gate")]
+    # Without the ledger's files, what each evaluation noted down.
+    noted = looks.history(run, tmp_path / "none")
+    assert [row["nth"] for row in noted] == [1, 1]
 
 
 def test_a_run_without_monitors_has_a_page(tmp_path: Path) -> None:
@@ -157,8 +156,8 @@ def test_a_run_without_monitors_has_a_page(tmp_path: Path) -> None:
     assert 'id="ladder"' not in html
 
 
-def test_an_undefined_number_is_a_dash_with_its_reason(run_path: Path, tmp_path: Path) -> None:
-    html = render_report(run_path, tmp_path / "page.html").read_text(encoding="utf-8")
+def test_an_undefined_number_is_a_dash_with_its_reason(page: Path) -> None:
+    html = page.read_text(encoding="utf-8")
     assert "no serial timed rerun" in html
     assert not re.search(r">(nan|inf|None|null)<", html)
 
@@ -181,14 +180,13 @@ def test_a_cut_table_is_named(run_path: Path, tmp_path: Path) -> None:
         render_report(copy)
 
 
-def test_hostile_names_are_text(hostile_path: Path, tmp_path: Path) -> None:
-    html = render_report(hostile_path, tmp_path / "page.html", title=HOSTILE)
-    text = html.read_text(encoding="utf-8")
+def test_hostile_names_are_text(hostile_page: Path) -> None:
+    text = hostile_page.read_text(encoding="utf-8")
     assert not {tag for tag, _ in Tags(text).found} & {"script", "img"}
     assert "<!--" not in text
     assert "\u202e" not in text
     assert "9007199254740993" in text
-    names = {row["agent"] for row in rows(tmp_path / "report", "ladder")}
+    names = {row["agent"] for row in rows(hostile_page.parent / "report", "ladder")}
     assert names == {HOSTILE, "_hidden"}  # the file has the name itself
 
 

@@ -1,5 +1,6 @@
 """The central table for the terminal."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,15 @@ def test_one_row_per_agent_and_stake(run_path: Path) -> None:
         assert row["dagger"] == (low is not None and (low > 0 or high < 0))
 
 
-@pytest.mark.parametrize("width", [60, 140])
+@pytest.mark.parametrize("width", [80, 140])
 def test_printed(run_path: Path, width: int) -> None:
-    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    with console.file:
-        console.print(cross_agent_table(run_path))
-        assert "steady" in console.export_text()
+    console = Console(width=width, file=io.StringIO())
+    console.print(cross_agent_table(run_path, width))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "steady" in text
+    assert "fabricator" in text
+    assert "…" not in text
+    assert ("full − vanilla" in text) is (width >= 110)
 
 
 def test_names_are_no_markup(hostile_path: Path) -> None:
