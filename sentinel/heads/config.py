@@ -23,7 +23,8 @@ class HeadConfig:
     `encoder` is `nano` (a ModernBERT of `width` × `layers`, from scratch), a folder, or a hub id;
     `kind` is `encoder` or `tfidf` (TF–IDF with a logistic regression, the cheap baseline). Windows
     are in tokens, special tokens included; longer prefixes lose their *beginning*. `prefixes`
-    snapshots per episode and epoch are drawn uniformly (None: all): each keeps equal weight.
+    snapshots per episode and epoch are drawn uniformly (None: all): each keeps equal weight. The
+    defaults suit the nano encoder; a pretrained one wants about 3 epochs at 5e-5.
     """
 
     kind: Literal["encoder", "tfidf"] = "encoder"
@@ -31,15 +32,15 @@ class HeadConfig:
     width: int = 64
     layers: int = 2
     pooling: Literal["mean", "cls"] = "mean"
-    epochs: int = 8
-    batch_size: int = 32
+    epochs: int = 6
+    batch_size: int = 16
     learning_rate: float = 2e-3
     weight_decay: float = 0.01
     warmup: float = 0.1
     clip: float = 1.0
     dropout: float = 0.1
     class_weights: Literal["balanced", "none"] = "balanced"
-    prefixes: int | None = None
+    prefixes: int | None = 1
     stop_on: Literal["auroc", "loss"] = "auroc"
     patience: int = 3
     validation: float = 0.1
