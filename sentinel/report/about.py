@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sentinel.report import figures, groups
+from sentinel.report import figures, groups, ladder
 from sentinel.report.blocks import (
     Cell,
     Data,
@@ -24,6 +24,8 @@ from sentinel.report.blocks import (
     visible,
 )
 from sentinel.report.load import Run
+from sentinel.report.results import first_of_each, who
+from sentinel.tables import ENDS
 
 STAGES = ("collect", "label", "heads", "calibrate", "bootstrap", "report")
 LABELS = {
@@ -32,14 +34,6 @@ LABELS = {
     "typed": "typed equivalence: values compared by type; not a judgement of meaning",
     "success": "the environment's own verdict",
 }
-
-
-def who() -> tuple[Head, Head]:
-    """The two columns that say which benchmark and agent a row is about."""
-    return (
-        Head("Benchmark", text("benchmark"), number=False, varied=True),
-        Head("Agent", text("agent"), number=False),
-    )
 
 
 def label_words(name: str) -> str:
@@ -82,7 +76,7 @@ def economics(run: Run) -> Section:
         ),
     )
     svg = figures.bars(
-        [_agent(row, rows) for row in rows],
+        [ladder.agent_name(run, row) for row in rows],
         [
             (title, [row[key] for row in rows], color)
             for title, key, color in zip(
@@ -150,6 +144,11 @@ def counts(run: Run) -> Section:
     def integer(key: str) -> Any:
         return lambda row: count(row[key])
 
+    seen = [end for end in ENDS if any(row["end"] == end for row in ends.rows)]
+
+    def ended(end: str) -> Any:
+        return lambda row: count(row["at"][end]) if end in row["at"] else ""
+
     def share(row: Row) -> Cell | str:
         if not row["prefixes"]:
             return undefined("nothing scored")
@@ -198,25 +197,27 @@ def counts(run: Run) -> Section:
             ends,
             "Ends per pool",
             (
-                *who(),
+                *who(blank=True),
                 Head("Pool", text("pool"), number=False),
-                Head("End", text("end"), number=False),
-                Head("Episodes", integer("episodes")),
+                *(Head(end.replace("_", " "), ended(end), group="Episodes") for end in seen),
                 Head("Turns", integer("turns")),
             ),
+            rows=first_of_each(_pools_of(ends.rows)),
         ),
         TableView(
             labels,
             "Labels",
             (
-                *who(),
+                *who(blank=True),
                 Head("Label", text("label"), number=False),
-                Head("Decided by", text("source"), number=False),
                 Head("Episodes", integer("episodes")),
                 Head("Correct", integer("correct")),
                 Head("No verdict", integer("without_verdict")),
+                Head("Decided by", lambda row: visible(row["sources"]), number=False),
                 Head("Version", text("version"), number=False),
             ),
+            rows=first_of_each(_label_sums(labels.rows)),
+            notes=("An abstention is correct where the question is unanswerable.",),
         ),
         TableView(
             truncated,
@@ -239,6 +240,31 @@ def counts(run: Run) -> Section:
         f"({label_words(primary)}).",
         views,
     )
+
+
+def _pools_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """One row per agent and pool, with the episodes of each end under `at`."""
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = (row["benchmark"], row["agent"], row["pool"])
+        line = found.setdefault(key, {**row, "turns": 0, "at": {}})
+        line["at"][row["end"]] = row["episodes"]
+        line["turns"] += row["turns"]
+    return list(found.values())
+
+
+def _label_sums(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """One row per agent and label: sums, and how often each rule decided."""
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = tuple(row[k] for k in ("benchmark", "agent", "label", "version"))
+        line = found.setdefault(
+            key, {**row, "episodes": 0, "correct": 0, "without_verdict": 0, "sources": ""}
+        )
+        for name in ("episodes", "correct", "without_verdict"):
+            line[name] += row[name]
+        line["sources"] += f"{' · ' if line['sources'] else ''}{row['source']} {row['episodes']:,}"
+    return list(found.values())
 
 
 def stages(run: Run) -> Section:
@@ -305,9 +331,3 @@ def _flat(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
         words = "—" if value is None else visible(words)
         cut = f"{words[:400]}… ({len(words):,} characters)"
         yield visible(where), words if len(words) <= 400 else cut
-
-
-def _agent(row: Row, rows: Sequence[Row]) -> str:
-    """A short name: the agent, with its benchmark where there are several."""
-    several = len({r["benchmark"] for r in rows}) > 1
-    return f"{row['benchmark']} · {row['agent']}" if several else str(row["agent"])

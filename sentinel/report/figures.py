@@ -234,9 +234,11 @@ def _line(axes: Axes, line: Line) -> None:
         markersize=3.5,
         drawstyle="steps-post" if line.step else "default",
     )
-    for x, y, name in line.marks:
+    for k, (x, y, name) in enumerate(line.marks):
         axes.plot([x], [y], marker="o", markersize=6, color=line.color, markeredgecolor=INK)
-        axes.annotate(label(name), (x, y), xytext=(6, -9), textcoords="offset points", fontsize=7.5)
+        axes.annotate(
+            label(name), (x, y), xytext=(7, -9 - 10 * k), textcoords="offset points", fontsize=7.5
+        )
 
 
 def _grid(

@@ -110,7 +110,7 @@ def make_agent(
                     "episode_id": episode_id,
                     "label": label,
                     # The strict rule misses one right answer in thirty.
-                    "correct": good and not (label != "typed" and correct and number % 30 == 0),
+                    "correct": good and not (label != "typed" and correct and number % 31 == 0),
                     "source": "match" if end == "answered" else "abstained",
                     "version": "1",
                     "error": None,
@@ -156,7 +156,7 @@ def table(name: str, rows: Sequence[dict[str, Any]]) -> pa.Table:
 def _features(
     generator: np.random.Generator, t: int, correct: bool, seen: float
 ) -> dict[str, float | None]:
-    doubt = (0.3 if correct else 0.4) * seen
+    doubt = max(float(generator.normal(0.3 if correct else 0.45, 0.2)), 0.0) * seen
     noise = lambda scale: float(abs(generator.normal(0, scale)))  # noqa: E731
     return {
         "lp_mean": -doubt - noise(0.1),
