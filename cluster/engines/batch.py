@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
+from cluster.engines.prefixes import Prefix, Prefixes
 from sentinel.engine import TOP_K
 
 SPARE = 256
@@ -26,12 +27,13 @@ PREFILL_TOKENS = 16_384
 
 @dataclass(eq=False, slots=True)
 class Row:
-    """One generation: prompt and limits in, arrays out."""
+    """One generation: prompt and limits in, arrays out. `past`: what of the prompt is read."""
 
     prompt: Sequence[int]
     max_tokens: int
     temperature: float = 0.0
     seed: tuple[int, ...] = (0,)
+    past: Prefix | None = None
     slot: int = -1
     reason: str = ""
     ids: np.ndarray | None = None
@@ -80,11 +82,11 @@ class Batch:
     Args:
         model: a `transformers` model with ordinary attention layers.
         ends: ids that end a turn; they are not part of the generation.
-        max_rows: slots.
+        prefixes: where finished turns are kept for the next ones; None keeps nothing.
     """
 
-    def __init__(self, model: Any, ends: Sequence[int], max_rows: int) -> None:
-        self.model, self.max_rows = model, max_rows
+    def __init__(self, model: Any, ends: Sequence[int], prefixes: Prefixes | None = None) -> None:
+        self.model, self.prefixes = model, prefixes
         self.device = model.device
         self.last_position = int(model.config.max_position_embeddings) - 1
         self.ends = torch.tensor(sorted(ends), device=self.device)
@@ -105,8 +107,10 @@ class Batch:
 
         Prompts of similar length share a forward pass, so that little of it is padding.
         """
+        for row in rows:
+            row.past = None if self.prefixes is None else self.prefixes.take(row.prompt)
         finished = []
-        for chunk in _chunks(sorted(rows, key=lambda r: len(r.prompt))):
+        for chunk in _chunks(sorted(rows, key=_unread)):
             finished += self._add(chunk)
         return finished
 
@@ -142,32 +146,26 @@ class Batch:
     # -- joining ----------------------------------------------------------------------------------
 
     def _add(self, rows: Sequence[Row]) -> list[Row]:
+        output, cache, seen, width = self._read(rows)
         longest = max(len(r.prompt) for r in rows)
-        ids = np.zeros((len(rows), longest), dtype=np.int64)
-        mask = np.zeros_like(ids)
-        for i, row in enumerate(rows):
-            ids[i, longest - len(row.prompt) :] = row.prompt
-            mask[i, longest - len(row.prompt) :] = 1
-        mask_here = torch.from_numpy(mask).to(self.device)
-        cache = DynamicCache()
-        output = self.model(
-            input_ids=torch.from_numpy(ids).to(self.device),
-            attention_mask=mask_here,
-            position_ids=(mask_here.cumsum(1) - 1).clamp(min=0),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
         slots = self._seats(rows, longest, cache)
-        start = self.width - longest
-        for mine, new in zip(self.layers, cache.layers, strict=True):
-            assert mine.keys is not None
-            assert mine.values is not None
-            mine.keys[slots, :, start : self.width] = new.keys
-            mine.values[slots, :, start : self.width] = new.values
         self.mask[slots] = 0
-        self.mask[slots, start : self.width] = mask_here
-        self.first = min(self.first, start)
+        self.first = min(self.first, self.width - longest)
+        for i, (slot, row) in enumerate(zip(slots.tolist(), rows, strict=True)):
+            new, end = _unread(row), self.width
+            begin = end - len(row.prompt)
+            self.mask[slot, begin:end] = 1
+            # What was read before and what is new lie apart in the pass, side by side here.
+            for k, (mine, read) in enumerate(zip(self.layers, cache.layers, strict=True)):
+                assert mine.keys is not None
+                assert mine.values is not None
+                mine.keys[slot, :, end - new : end] = read.keys[i, :, seen + width - new :]
+                mine.values[slot, :, end - new : end] = read.values[i, :, seen + width - new :]
+                if row.past is not None:
+                    keys, values = row.past.layers[k]
+                    mine.keys[slot, :, begin : end - new] = keys
+                    mine.values[slot, :, begin : end - new] = values
+            row.past = None
         self.position[slots] = torch.tensor([len(r.prompt) for r in rows], device=self.device)
         self.count[slots] = 0
         self.limit[slots] = torch.tensor([r.max_tokens for r in rows], device=self.device)
@@ -184,6 +182,43 @@ class Batch:
         logits = output.logits.new_zeros((len(self.rows), output.logits.shape[-1]))
         logits[slots] = output.logits[:, -1]
         return self._choose(logits, slots)
+
+    def _read(self, rows: Sequence[Row]) -> tuple[Any, DynamicCache, int, int]:
+        """One forward pass over what is new in the prompts: (output, cache, read, new columns)."""
+        width = max(_unread(r) for r in rows)
+        seen = max(len(r.prompt) - _unread(r) for r in rows)
+        ids = np.zeros((len(rows), width), dtype=np.int64)
+        mask = np.zeros((len(rows), seen + width), dtype=np.int64)
+        for i, row in enumerate(rows):
+            new = _unread(row)
+            ids[i, width - new :] = row.prompt[len(row.prompt) - new :]
+            mask[i, seen + width - new :] = 1
+            mask[i, seen - (len(row.prompt) - new) : seen] = 1
+        mask_here = torch.from_numpy(mask).to(self.device)
+        cache = DynamicCache()
+        if seen:
+            self._recall(rows, cache, seen)
+        output = self.model(
+            input_ids=torch.from_numpy(ids).to(self.device),
+            attention_mask=mask_here,
+            position_ids=(mask_here.cumsum(1) - 1).clamp(min=0)[:, seen:],
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return output, cache, seen, width
+
+    def _recall(self, rows: Sequence[Row], cache: DynamicCache, seen: int) -> None:
+        """Fill a cache with what the rows have read, right-aligned at `seen` columns."""
+        pasts = [(i, row.past) for i, row in enumerate(rows) if row.past is not None]
+        for k, (keys, values) in enumerate(pasts[0][1].layers):
+            pair = []
+            for which, like in enumerate((keys, values)):
+                whole = like.new_zeros((len(rows), like.shape[0], seen, like.shape[2]))
+                for i, past in pasts:
+                    whole[i, :, seen - len(past.ids) :] = past.layers[k][which]
+                pair.append(whole)
+            cache.update(pair[0], pair[1], k)
 
     def _seats(self, rows: Sequence[Row], longest: int, cache: DynamicCache) -> torch.Tensor:
         """Slots for new rows; makes the buffer wide enough for their prompts."""
@@ -264,8 +299,22 @@ class Batch:
         row.logprobs = self.out_logprobs[slot, :n].to("cpu", copy=True).numpy()
         row.top_ids = self.out_top_ids[slot, :n].to("cpu", torch.int32, copy=True).numpy()
         row.top_logprobs = self.out_top[slot, :n].to("cpu", copy=True).numpy()
+        if self.prefixes is not None:
+            self.prefixes.keep(self._prefix(row, slot))
         self.rows[slot] = None
         return row
+
+    def _prefix(self, row: Row, slot: int) -> Prefix:
+        """What of this row is in the buffer: all but a last token that nobody has read yet."""
+        n = int(self.position[slot])
+        layers = []
+        for layer in self.layers:
+            assert layer.keys is not None
+            assert layer.values is not None
+            span = slice(self.width - n, self.width)
+            layers.append((layer.keys[slot, :, span].clone(), layer.values[slot, :, span].clone()))
+        assert row.ids is not None
+        return Prefix((*row.prompt, *row.ids.tolist())[:n], tuple(layers))
 
     # -- the buffer -------------------------------------------------------------------------------
 
@@ -315,37 +364,31 @@ class Batch:
         """Space for `tokens` generated tokens, and one for the token that ends the turn."""
         if self.out_ids.shape[1] > tokens:
             return
-        for name in ("out_ids", "out_logprobs", "out_top_ids", "out_top", "draws"):
+        for name in _OUT:
             old = getattr(self, name)
             new = old.new_zeros((old.shape[0], tokens + 1, *old.shape[2:]))
             new[:, : old.shape[1]] = old
             setattr(self, name, new)
 
 
-_PER_SLOT = (
-    "mask",
-    "position",
-    "count",
-    "limit",
-    "last",
-    "temperature",
-    "out_ids",
-    "out_logprobs",
-    "out_top_ids",
-    "out_top",
-    "draws",
-)
+_OUT = ("out_ids", "out_logprobs", "out_top_ids", "out_top", "draws")
+_PER_SLOT = ("mask", "position", "count", "limit", "last", "temperature", *_OUT)
+
+
+def _unread(row: Row) -> int:
+    """Tokens of the prompt that a pass has to read."""
+    return len(row.prompt) - (0 if row.past is None else len(row.past.ids))
 
 
 def _chunks(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows in ascending length, cut where padding or the size of a pass would grow too large."""
+    """Rows in ascending work, cut where padding or the size of a pass would grow too large."""
     chunks: list[list[Row]] = []
     for row in rows:
-        n = len(row.prompt)
+        n = _unread(row)
         if chunks:
             last = chunks[-1]
             small = n * (len(last) + 1) <= PREFILL_TOKENS
-            if small and n <= len(last[0].prompt) * 3 // 2 + 32:
+            if small and n <= _unread(last[0]) * 3 // 2 + 32:
                 last.append(row)
                 continue
         chunks.append([row])

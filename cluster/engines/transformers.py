@@ -22,6 +22,7 @@ import transformers
 from safetensors import SafetensorError
 
 from cluster.engines.batch import Batch, Row
+from cluster.engines.prefixes import Prefixes
 from sentinel.agent.chat import ChatEncoder
 from sentinel.engine import ContextOverflow, EngineError, Generation, Request
 from sentinel.errors import UserError
@@ -56,6 +57,7 @@ class TransformersEngine:
         name: the agent's name.
         tokenizer_dir: folder of the tokenizer, where it is not the model's.
         context_window: a smaller window than the model's.
+        prefix_mb: memory for what finished turns have read; 0 reads every prompt from its start.
 
     Raises UserError when the folder is not a model that can be loaded.
     """
@@ -70,6 +72,7 @@ class TransformersEngine:
         name: str = "transformers",
         tokenizer_dir: Path | str | None = None,
         context_window: int | None = None,
+        prefix_mb: int = 256,
     ) -> None:
         self.name = name
         self._seed, self._max_batch = seed, max_batch
@@ -83,6 +86,7 @@ class TransformersEngine:
             f"{dtype}, {_fingerprint(folder)}"
         )
         self.ends = _end_ids(self.model, self.encoder)
+        self.prefixes = Prefixes(prefix_mb * 2**20) if prefix_mb > 0 else None
         self._pending: deque[_Job] = deque()
         self._wake = threading.Condition()
         self._closing = False
@@ -126,7 +130,7 @@ class TransformersEngine:
     # -- the worker thread ------------------------------------------------------------------------
 
     def _work(self) -> None:
-        batch = Batch(self.model, self.ends, self._max_batch)
+        batch = Batch(self.model, self.ends, self.prefixes)
         running: dict[int, _Job] = {}
         since = 0
         while True:
@@ -147,7 +151,7 @@ class TransformersEngine:
                 log.exception("the batch failed")
                 for job in running.values():
                     _resolve(job, EngineError(f"{type(error).__name__}: {error}"))
-                running, batch = {}, Batch(self.model, self.ends, self._max_batch)
+                running, batch = {}, Batch(self.model, self.ends, self.prefixes)
 
     def _wait(self) -> bool:
         """Until something is pending; False when the engine is closed and nothing is."""

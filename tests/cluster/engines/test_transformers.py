@@ -210,6 +210,50 @@ def test_long_runs_move_the_buffer(
         assert_same(a, b)
 
 
+def test_the_next_turn_reads_only_what_is_new(engine: TransformersEngine) -> None:
+    assert engine.prefixes is not None
+    asked = [replace(r, max_tokens=12) for r in requests(10, seed=8)]
+    for _ in range(3):  # three turns of ten conversations, among strangers
+        said = together(engine, [*asked, *requests(5, seed=9)])
+        asked = [
+            replace(r, prompt_ids=(*(r.prompt_ids or ()), *g.token_ids.tolist(), 3, 2, 9 + i % 4))
+            for i, (r, g) in enumerate(zip(asked, said, strict=False))
+            if g.token_ids is not None
+        ]
+    before = engine.prefixes.hits
+    continued = together(engine, asked)
+    assert engine.prefixes.hits - before == len(asked)
+    kept, engine.prefixes.max_bytes = engine.prefixes.max_bytes, 0
+    together(engine, requests(1))  # empties the store
+    assert engine.prefixes.bytes == 0
+    for a, b in zip(continued, together(engine, asked), strict=True):
+        assert_same(a, b)
+    engine.prefixes.max_bytes = kept
+
+
+def test_prefixes_are_bounded_and_the_longest_serves() -> None:
+    from cluster.engines.prefixes import Prefix, Prefixes
+
+    def made(*ids: int) -> Prefix:
+        return Prefix(ids, ((torch.zeros(1, len(ids), 4), torch.zeros(1, len(ids), 4)),))
+
+    store = Prefixes(made(1, 2).bytes * 3)
+    for prefix in (made(1, 2), made(1, 2, 3), made(9)):
+        store.keep(prefix)
+    assert store.take((1, 2)) is None  # nothing would be left to read
+    assert store.take((7, 7, 7)) is None
+    longest = store.take((1, 2, 3, 4))
+    assert longest is not None
+    assert longest.ids == (1, 2, 3)
+    assert store.take((1, 2, 3, 4)).ids == (1, 2)  # type: ignore[union-attr]
+    assert store.take((1, 2, 3, 4)) is None
+    for i in range(20):
+        store.keep(made(i, i))
+    assert store.bytes <= store.max_bytes
+    assert store.take((0, 0, 1)) is None
+    assert store.take((19, 19, 1)) is not None
+
+
 def test_from_an_agents_config(folder: Path) -> None:
     opened = make({"name": "a", "engine": "transformers", "model": str(folder), "device": "cpu"})
     assert opened.name == "a"
