@@ -147,7 +147,7 @@ def counts(run: Run) -> Section:
     seen = [end for end in ENDS if any(row["end"] == end for row in ends.rows)]
 
     def ended(end: str) -> Any:
-        return lambda row: count(row["at"][end]) if end in row["at"] else ""
+        return lambda row: count(row["at"].get(end, 0))
 
     def share(row: Row) -> Cell | str:
         if not row["prefixes"]:
@@ -223,12 +223,13 @@ def counts(run: Run) -> Section:
             truncated,
             "Prefixes that did not fit the heads' window",
             (
-                *who(),
+                *who(blank=True),
                 Head("Head", text("head"), number=False),
                 Head("Prefixes", integer("prefixes")),
                 Head("Truncated", integer("truncated")),
                 Head("Share", share),
             ),
+            rows=first_of_each(truncated.rows),
             notes=("Left-truncated: the end of the transcript is always read.",),
         ),
     )
@@ -283,7 +284,10 @@ def stages(run: Run) -> Section:
     data = Data("stages", ("stage", "benchmark", "agent", "seconds", "outcome"), rows)
     total: dict[str, float] = {}
     tries: dict[str, int] = {}
+    whole = {row["stage"] for row in rows if row["agent"] is None}
     for row in rows:
+        if row["agent"] is not None and row["stage"] in whole:
+            continue  # part of a time that is there already
         total[row["stage"]] = total.get(row["stage"], 0.0) + row["seconds"]
         tries[row["stage"]] = tries.get(row["stage"], 0) + 1
     order = [s for s in STAGES if s in total] + [s for s in total if s not in STAGES]
