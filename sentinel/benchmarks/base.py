@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from sentinel.agent.react import Action, Dialect
 from sentinel.errors import UserError
+
+if TYPE_CHECKING:
+    from sentinel.sql.sandbox import SandboxPool
 
 Status = Literal["ok", "empty", "error", "malformed", "none"]
 
@@ -111,4 +114,17 @@ class Benchmark(Protocol):
 
     def close(self) -> None:
         """End helper processes (sandbox workers) that belong to this process."""
+        ...
+
+
+@runtime_checkable
+class Trainable(Benchmark, Protocol):
+    """A text-to-SQL benchmark with an `agent` pool: questions that no other pool holds."""
+
+    def agent_questions(self, seed: int, n: int, *, unanswerable: float = ...) -> Sequence[Task]:
+        """n questions to train and tune agents on, a share of them unanswerable."""
+        ...
+
+    def sandbox(self) -> SandboxPool:
+        """The sandbox over the benchmark's database."""
         ...

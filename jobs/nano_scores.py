@@ -1,0 +1,82 @@
+"""What an embedded agent does on a set of questions: the numbers that its RECIPE.json records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from sentinel.benchmarks.base import Benchmark, Task
+    from sentinel.engine import Engine
+    from sentinel.episodes import Episode
+
+CONCURRENCY = 64
+
+
+def play(engine: Engine, benchmark: Benchmark, tasks: Sequence[Task]) -> list[Episode]:
+    """One episode per task, in task order."""
+    from sentinel.agent.loop import run_task
+
+    async def all_of_them() -> list[Episode]:
+        room = asyncio.Semaphore(CONCURRENCY)
+
+        async def one(task: Task) -> Episode:
+            async with room:
+                return await run_task(engine, benchmark, task, agent="nano")
+
+        return await asyncio.gather(*(one(t) for t in tasks))
+
+    return asyncio.run(all_of_them())
+
+
+def scores(
+    episodes: Sequence[Episode], tasks: Sequence[Task], correct: Sequence[bool | None]
+) -> dict[str, Any]:
+    """Shares and means over episodes (None where there is nothing to divide by).
+
+    `accuracy` is of delivered answers (those to unanswerable questions are wrong), `fabricated` of
+    unanswerable questions, `gave_up` of answerable ones; `lp_auroc` is the better of lp_mean and
+    lp_min at telling right from wrong delivered answers.
+    """
+    answered = np.array([e.end == "answered" for e in episodes])
+    answerable = np.array([bool(t.answerable) for t in tasks])
+    right = np.array([bool(c) for c in correct])
+    abstained = np.array([e.end == "abstained" for e in episodes])
+    return {
+        "questions": len(tasks),
+        "accuracy": _share(right, answered),
+        "fabricated": _share(answered, ~answerable),
+        "gave_up": _share(abstained, answerable),
+        "turns": round(float(np.mean([e.turns for e in episodes])), 3),
+        "lp_auroc": _lp_auroc([e for e in episodes if e.end == "answered"], right[answered]),
+    }
+
+
+def label(benchmark: Any, episodes: Sequence[Episode], tasks: Sequence[Task]) -> list[bool | None]:
+    """Typed equivalence of each episode with its task's gold."""
+    from sentinel.labels import Gold, is_ordered, judge
+
+    pool = benchmark.sandbox()
+    verdicts = []
+    for episode, task in zip(episodes, tasks, strict=True):
+        gold = Gold(pool.query(task.gold), is_ordered(task.gold)) if task.gold else None
+        verdicts.append(judge("typed", episode, task.answerable, gold).correct)
+    return verdicts
+
+
+def _share(of: np.ndarray, among: np.ndarray) -> float | None:
+    return round(float(of[among].mean()), 4) if among.any() else None
+
+
+def _lp_auroc(episodes: Sequence[Episode], right: np.ndarray) -> float | None:
+    from sklearn.metrics import roc_auc_score
+
+    if right.all() or not right.any():
+        return None
+    turns = [[t.logprobs for t in e.steps if t.logprobs] for e in episodes]
+    mean = [np.mean([np.mean(turn) for turn in logprobs]) for logprobs in turns]
+    least = [min(min(turn) for turn in logprobs) for logprobs in turns]
+    return round(max(float(roc_auc_score(right, x)) for x in (mean, least)), 4)

@@ -1,0 +1,141 @@
+"""`sentinel train-nano BENCHMARK_CONFIG`: from a recipe to the embedded agents of a benchmark.
+
+Works for any benchmark that offers `agent_questions` (an `agent` pool with gold answers) and a
+`sandbox` to run them in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from jobs import config_files as files
+from sentinel.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """BENCHMARK_CONFIG, the recipe, where to, and which of the models."""
+    parser.add_argument("benchmark", metavar="BENCHMARK_CONFIG")
+    parser.add_argument("--recipe", type=Path, help="default: configs/nano/BENCHMARK.yaml")
+    parser.add_argument("--out", type=Path, help="default: where the embedded agents live")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="`tokenizer`, `base` or agents; default: all"
+    )
+    parser.add_argument(
+        "--scores", action="store_true", help="only measure the agents and record their scores"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Train what was asked for, in the order tokenizer, base, agents."""
+    import sentinel.nano
+    from jobs.tasks import cache_dir
+    from sentinel.benchmarks.base import Trainable
+    from sentinel.benchmarks.registry import load
+    from sentinel.nano import recipe as recipes
+
+    mapping = files.resolve("benchmarks", args.benchmark, Path.cwd())
+    path = args.recipe or Path("configs/nano") / f"{mapping['name']}.yaml"
+    source = files.read_mapping(path)
+    recipe = recipes.Recipe.from_mapping(source)
+    out = args.out or Path(sentinel.nano.__file__).parent
+    wanted = _wanted(args.only, recipe)
+    benchmark = load(mapping)
+    if not isinstance(benchmark, Trainable):
+        raise UserError(
+            f"benchmark {mapping['name']} has no `agent` pool to train on",
+            "train on a benchmark with gold answers, e.g. configs/benchmarks/clinic.yaml",
+        )
+    work = out / "weights" / f".{mapping['name']}-base"
+    tokenizer = out / "tokenizer"
+    benchmark.prepare(cache_dir())
+    provenance: dict[str, Any] = {
+        "recipe": recipes.recipe_hash(source),
+        "benchmark": benchmark.fingerprint(),
+        "habits": {s.name: source["agents"][s.name]["habit"] for s in recipe.agents},
+    }
+    try:
+        pool = benchmark.sandbox()
+        if args.scores:
+            for stage in (s for s in recipe.agents if s.name in wanted):
+                record_scores(out / "weights" / stage.name, tokenizer, benchmark)
+            return 0
+        tasks = list(
+            benchmark.agent_questions(
+                recipe.seed, recipe.questions, unanswerable=recipe.unanswerable
+            )
+        )
+        if "tokenizer" in wanted:
+            recipes.fit_tokenizer(tasks, pool, tokenizer, seed=recipe.tokenizer_seed)
+            _say(f"tokenizer: {tokenizer}")
+        _refuse_missing("tokenizer", tokenizer / "tokenizer.json", wanted)
+        for stage in (recipe.base, *recipe.agents):
+            if stage.name not in wanted:
+                continue
+            base = stage is recipe.base
+            if not base:
+                _refuse_missing("base", work / "model.safetensors", wanted)
+            folder = work if base else out / "weights" / stage.name
+            recipes.train_stage(
+                stage,
+                tasks,
+                pool,
+                tokenizer,
+                folder,
+                start_from=None if base else work,
+                provenance=provenance | {"habits": provenance["habits"].get(stage.name, {})},
+                report=_say,
+            )
+            if not base:
+                record_scores(folder, tokenizer, benchmark)
+    finally:
+        benchmark.close()
+    if args.only is None:
+        shutil.rmtree(work)
+    return 0
+
+
+def record_scores(folder: Path, tokenizer: Path, benchmark: Any) -> None:
+    """Measure one agent on every pool (it was trained on none) and write that to RECIPE.json."""
+    from cluster.engines.transformers import TransformersEngine
+    from jobs.nano_scores import label, play, scores
+
+    engine = TransformersEngine(folder, tokenizer_dir=tokenizer, max_batch=64)
+    tasks = benchmark.tasks()
+    episodes = play(engine, benchmark, tasks)
+    correct = label(benchmark, episodes, tasks)
+    pool_of = benchmark.pools()
+    measured = {}
+    for pool in sorted(set(pool_of.values())):
+        rows = [i for i, t in enumerate(tasks) if pool_of[t.task_id] == pool]
+        measured[str(pool)] = scores(
+            *([column[i] for i in rows] for column in (episodes, tasks, correct))
+        )
+    measured["all"] = scores(episodes, tasks, correct)
+    path = folder / "RECIPE.json"
+    recipe = json.loads(path.read_text())
+    path.write_text(json.dumps(recipe | {"scores": measured}, indent=2) + "\n")
+    _say(f"{folder.name}: {measured['all']}")
+
+
+def _wanted(only: list[str] | None, recipe: Any) -> set[str]:
+    names = {"tokenizer", "base", *(s.name for s in recipe.agents)}
+    unknown = sorted(set(only or ()) - names)
+    if unknown:
+        raise UserError(
+            f"no such model: {', '.join(unknown)}", f"valid: {', '.join(sorted(names))}"
+        )
+    return set(only or names)
+
+
+def _refuse_missing(what: str, path: Path, wanted: set[str]) -> None:
+    if not path.is_file():
+        raise UserError(f"the {what} is not there yet ({path})", f"add {what} to --only")
+
+
+def _say(text: str) -> None:
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
