@@ -30,12 +30,9 @@ class Data:
 
     def to_csv(self) -> str:
         """RFC 4180 text: a header, then a line per row; empty where undefined, floats exact."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        for row in self.rows:
-            writer.writerow([_plain(row.get(c)) for c in self.columns])
-        return text.getvalue()
+        lines = [_line(self.columns)]
+        lines += [_line([_plain(row.get(c)) for c in self.columns]) for row in self.rows]
+        return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +200,13 @@ def text(key: str) -> Callable[[Row], Cell | str]:
         return undefined("not recorded") if value is None else visible(value)
 
     return cell
+
+
+def _line(values: Sequence[Any]) -> str:
+    text = io.StringIO()
+    # The writer quotes only the line ends that it knows of, and a name may hold either.
+    csv.writer(text, lineterminator="\r\n").writerow(values)
+    return text.getvalue().removesuffix("\r\n")
 
 
 def _plain(value: Any) -> Any:
