@@ -150,6 +150,7 @@ class HeadsConfig(Section):
     warmup: Real = Field(default=Head.warmup, ge=0, lt=1)
     clip: Real = Field(default=Head.clip, gt=0)
     dropout: Real = Field(default=Head.dropout, ge=0, lt=1)
+    token_dropout: Real = Field(default=Head.token_dropout, ge=0, lt=1)
     class_weights: Literal["balanced", "none"] = Head.class_weights
     prefixes: int | None = Field(default=Head.prefixes, ge=1)
     """Snapshots drawn per episode and epoch; None: all."""

@@ -24,7 +24,8 @@ class HeadConfig:
     `kind` is `encoder` or `tfidf` (TF–IDF with a logistic regression, the cheap baseline). Windows
     are in tokens, special tokens included; longer prefixes lose their *beginning*. `prefixes`
     snapshots per episode and epoch are drawn uniformly (None: all): each keeps equal weight. The
-    defaults suit the nano encoder; a pretrained one wants about 3 epochs at 5e-5.
+    defaults suit the nano encoder; a pretrained one wants about 3 epochs at 5e-5. `token_dropout`
+    is the share of training tokens that are hidden anew in every batch.
     """
 
     kind: Literal["encoder", "tfidf"] = "encoder"
@@ -39,6 +40,7 @@ class HeadConfig:
     warmup: float = 0.1
     clip: float = 1.0
     dropout: float = 0.1
+    token_dropout: float = 0.15
     class_weights: Literal["balanced", "none"] = "balanced"
     prefixes: int | None = 1
     stop_on: Literal["auroc", "loss"] = "auroc"

@@ -27,7 +27,10 @@ BUCKET = 16
 
 @dataclass
 class Fit:
-    """The best state of a training run, and one mapping per epoch."""
+    """The kept state of a training run, and one mapping per epoch.
+
+    Kept is the last epoch that is not clearly worse than the best (see `_slack`).
+    """
 
     model: HeadModel
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -70,7 +73,8 @@ def fit_head(
         lambda step: min((step + 1) / warm, max(0.0, (total - step) / (total - warm + 1))),
     )
     fit = Fit(model)
-    best: tuple[float, dict[str, torch.Tensor] | None] = (-np.inf, None)
+    slack = _slack(targets[stop], None if groups is None else groups[stop], config.stop_on)
+    best, kept = -np.inf, model.state_dict()
     lengths = tokens.lengths(specials, config.max_train_tokens)
     with seeded(seed):
         for epoch in range(1, config.epochs + 1):
@@ -79,7 +83,8 @@ def fit_head(
             rows = _epoch_rows(train, groups, config.prefixes, rng)
             for batch in bucketed(rows, lengths, config.batch_size, rng):
                 ids, mask = tokens.batch(batch, specials, config.max_train_tokens)
-                logits = model(torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device))
+                shown = hide(torch.from_numpy(ids), specials, config.token_dropout)
+                logits = model(shown.to(device), torch.from_numpy(mask).to(device))
                 loss = masked_loss(logits, torch.from_numpy(targets[batch]).to(device), weights)
                 value = float(loss.detach())
                 if not np.isfinite(value):
@@ -100,13 +105,15 @@ def fit_head(
             if len(stop):
                 record |= evaluate(model, tokens, targets, stop, specials, config, weights, device)
             value = _criterion(record, config.stop_on) if len(stop) else float(epoch)
-            if value > best[0] or best[1] is None:
-                best = (value, copy.deepcopy(model.state_dict()))
+            best = max(best, value)
+            if value >= best - slack:
+                kept = copy.deepcopy(model.state_dict())
                 fit.best_epoch = epoch
             elif epoch - fit.best_epoch >= config.patience:
                 break
-    assert best[1] is not None
-    model.load_state_dict(best[1])
+    if not fit.best_epoch:
+        raise HeadFailure("no epoch gave a finite loss on the early-stopping rows")
+    model.load_state_dict(kept)
     model.eval()
     return fit
 
@@ -135,6 +142,18 @@ def evaluate(
         if len(np.unique(target[known, column])) == 2:
             areas.append(roc_auc_score(target[known, column], logits[known, column]))
     return {"stop_loss": float(loss), "stop_auroc": float(np.mean(areas)) if areas else None}
+
+
+def hide(ids: torch.Tensor, specials: Specials, share: float) -> torch.Tensor:
+    """The ids with a share of them, specials excepted, replaced by the padding id.
+
+    A few hundred episodes are learnt by heart otherwise; positions and mask stay as they are.
+    """
+    if not share:
+        return ids
+    kept = torch.tensor(specials.before + specials.after, dtype=ids.dtype)
+    hidden = (torch.rand(ids.shape) < share) & ~torch.isin(ids, kept)
+    return torch.where(hidden, torch.full_like(ids, specials.pad), ids)
 
 
 def masked_loss(logits: torch.Tensor, targets: torch.Tensor, weights: np.ndarray) -> torch.Tensor:
@@ -198,6 +217,25 @@ def _criterion(record: dict[str, Any], stop_on: str) -> float:
         # ties (many, on a few groups) go to the lower loss
         return float(record["stop_auroc"]) - 1e-6 * float(record["stop_loss"])
     return -float(record["stop_loss"])
+
+
+def _slack(targets: np.ndarray, groups: np.ndarray | None, stop_on: str) -> float:
+    """How far below the best an epoch may be and still replace it: one standard error of AUROC.
+
+    √((n₁+n₀+1) / (12 n₁ n₀)) in episodes. A split of a few dozen episodes cannot tell epochs apart
+    more finely, and letting its noise choose would mostly choose an early one.
+    """
+    if stop_on != "auroc" or not len(targets):
+        return 0.0
+    known = ~np.isnan(targets).any(axis=1)
+    first = np.arange(len(targets))
+    if groups is not None:
+        first = np.unique(groups, return_index=True)[1]
+    target = targets[first[known[first]], 0] > 0.5
+    positive, negative = int(target.sum()), int((~target).sum())
+    if not positive or not negative:
+        return 0.0
+    return float(np.sqrt((positive + negative + 1) / (12 * positive * negative)))
 
 
 def _decayed(model: HeadModel, decay: float) -> list[dict[str, Any]]:

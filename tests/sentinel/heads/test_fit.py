@@ -11,7 +11,7 @@ import torch
 
 from sentinel.errors import UserError
 from sentinel.heads.config import HeadConfig, HeadFailure
-from sentinel.heads.fit import bucketed, class_weights, fit_head, masked_loss, seeded
+from sentinel.heads.fit import _slack, bucketed, class_weights, fit_head, hide, masked_loss, seeded
 from sentinel.heads.model import HeadModel, build_model, load_head, save_head
 from sentinel.heads.score import score_tokens
 from sentinel.heads.tokens import Specials, Tokenized
@@ -25,6 +25,8 @@ CONFIG = HeadConfig(
     learning_rate=5e-3,
     max_train_tokens=24,
     max_score_tokens=24,
+    token_dropout=0.0,
+    prefixes=None,
 )
 
 
@@ -128,6 +130,16 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_fit() -> None:
     assert len(fit.history) == fit.best_epoch + 2 < 12
 
 
+def test_small_splits_do_not_choose_an_early_epoch_by_noise() -> None:
+    targets = np.array([[0.0], [0.0], [1.0], [1.0], [1.0]], dtype=np.float32)
+    groups = np.array(["a", "a", "b", "c", "c"], dtype=object)
+    assert _slack(targets, groups, "auroc") == pytest.approx((4 / (12 * 2)) ** 0.5)  # episodes
+    assert _slack(targets, groups, "loss") == 0.0
+    assert _slack(targets[:2], None, "auroc") == 0.0  # one class: AUROC is undefined
+    many = _slack(np.arange(2000).reshape(-1, 1) % 2.0, None, "auroc")
+    assert many < 0.02
+
+
 def test_without_stopping_rows_the_last_epoch_is_kept() -> None:
     tokens, target = made_tokens()
     with seeded(0):
@@ -165,6 +177,18 @@ def test_prefixes_draw_a_share_of_the_rows_per_epoch() -> None:
     rows, none = np.arange(96), np.arange(0)
     fit_head(model, tokens, target, rows, none, SPECIALS, config, 0, groups=groups)
     assert sum(seen) == 24
+
+
+def test_hidden_tokens_are_a_share_of_the_ordinary_ones() -> None:
+    ids = torch.randint(3, 50, (40, 50))
+    ids[:, 0], ids[:, -1] = 1, 2
+    with seeded(0):
+        shown = hide(ids, SPECIALS, 0.2)
+    assert torch.equal(shown[:, [0, -1]], ids[:, [0, -1]])
+    changed = shown != ids
+    assert (shown[changed] == SPECIALS.pad).all()
+    assert 0.15 < float(changed.float().mean()) < 0.25
+    assert hide(ids, SPECIALS, 0.0) is ids
 
 
 def test_batches_are_of_similar_length_and_hold_every_row_once() -> None:
