@@ -104,7 +104,7 @@ class RayUnit:
         try:
             done: Done = await actor.run.remote(job)
         except ray.exceptions.RayTaskError as error:
-            raise failure(error).error or error from None
+            raise _mendable(error) from None
         except ray.exceptions.RayError as error:
             await self._died(life, error)
             if job.episode_id in self._recovered:  # it was written before the end
@@ -147,7 +147,7 @@ class RayUnit:
                 opened = self._actor.open.remote(self._plan, self.life)
                 self.pid, path = await _answer(opened)
             except ray.exceptions.RayTaskError as error:
-                raise failure(error).error or error from None
+                raise _mendable(error) from None
             except ray.exceptions.RayError as error:
                 self._bury(error)
                 continue
@@ -320,6 +320,12 @@ async def _tick(progress: Progress) -> None:
     while True:
         await asyncio.sleep(1.0)
         progress.tick()
+
+
+def _mendable(error: Exception) -> BaseException:
+    """The UserError of a worker as it was; a bug with the worker's traceback."""
+    original = failure(error).error
+    return original if isinstance(original, UserError) else error
 
 
 async def _answer(reference: Any) -> Any:

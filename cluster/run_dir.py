@@ -12,7 +12,7 @@ import hashlib
 import io
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -227,15 +227,19 @@ class RunDir:
         marker = {"stage": stage, "source": source, "sha256": sha, "rows": table.num_rows}
         files.write_json(_table_marker(path), marker)
 
-    def table_hash(self, name: str, benchmark: str, agent: str | None) -> str:
+    def table_hash(
+        self, name: str, benchmark: str, agent: str | None, without: Collection[str] = ()
+    ) -> str:
         """Hash of a table's content, for the input hash of the stage that reads it.
 
-        Taken over the Arrow data without volatile columns: timings never invalidate finished work.
+        Taken over the Arrow data without volatile columns (timings never invalidate finished work)
+        and without those that the reader does not use.
         """
-        table = self.read(name, benchmark, agent)
+        table = self.read(name, benchmark, agent).drop_columns(list(without))
         spec = tables.ALL.get(name)
         if spec is not None:
-            table = table.select([c for c, col in spec.columns.items() if col.kind != "volatile"])
+            volatile = [c for c, col in spec.columns.items() if col.kind == "volatile"]
+            table = table.drop_columns([c for c in volatile if c not in without])
         return _content_hash(table)
 
     def read(self, name: str, benchmark: str | None = None, agent: str | None = None) -> pa.Table:

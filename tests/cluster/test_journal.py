@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.journal import Journal, Reader
@@ -42,6 +42,7 @@ def test_a_torn_last_line_and_a_bad_line_cost_themselves(tmp_path: Path) -> None
     assert found.account.bad_lines[0].startswith(f"{path}:2")
 
 
+@settings(max_examples=40)
 @given(st.lists(st.text(), max_size=8))
 def test_any_text_survives_and_only_newline_splits(texts: list[str]) -> None:
     import tempfile

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import collecting
+import psutil
 import pytest
 from tiny_tokenizers import write_llama
 
@@ -72,6 +73,16 @@ def assert_equal(run_dir: RunDir, reference: RunDir) -> None:
                 for t in (left, right)
             )
         assert tables.diff(name, left, right) == []
+
+
+def orphans() -> list[str]:
+    """Sandbox workers whose parent is gone."""
+    found = []
+    for process in psutil.process_iter(["ppid", "cmdline"]):
+        command = " ".join(process.info["cmdline"] or [])
+        if process.info["ppid"] == 1 and "sentinel.sql" in command:
+            found.append(command)
+    return found
 
 
 def when_finished(run_dir: RunDir, n: int, act: Callable[[list[Path]], None]) -> threading.Thread:
@@ -142,6 +153,7 @@ def test_a_killed_worker_is_started_again_and_only_episodes_in_flight_rerun(
     assert 1 <= attempts[2] <= 4, "the episodes in flight, at most the concurrency"
     assert '"deaths": ["the worker process died' in run_dir.metrics_path.read_text()
     assert len(collect_tables.journal_paths(run_dir, "clinic", "scripted")) == 3
+    assert orphans() == [], "the sandbox of a killed worker dies with it"
 
 
 def test_a_killed_driver_resumes(
@@ -171,13 +183,8 @@ def test_an_episode_that_kills_its_worker_becomes_a_row(
 ) -> None:
     poison = reference.read("tasks").to_pylist()[40]
     (switches / f"kill-{poison['text'].replace('/', '')[:60]}").touch()
-    settings = collecting.config(switches, 0.0, limit=60, concurrency=2)
-    asked = collecting.config(switches, 0.0)
-    run_dir = collecting.run(
-        settings.model_copy(update={"collect": asked.collect.model_copy(
-            update={"concurrency": 2})}),
-        tmp_path / "runs" / "r", ray_cluster,
-    )  # fmt: skip
+    settings = collecting.config(switches, 0.0, concurrency=2)
+    run_dir = collecting.run(settings, tmp_path / "runs" / "r", ray_cluster)
     rows = {r["task_id"]: r for r in run_dir.read("episodes").to_pylist()}
     bad = [t for t, r in rows.items() if r["end"] == "engine_error"]
     assert bad == [poison["task_id"]]
@@ -272,8 +279,8 @@ def test_rollouts_have_ids_of_their_own(debug: Cluster, switches: Path, tmp_path
 def test_a_real_model_in_two_actors_equals_the_debug_run(
     ray_cluster: Cluster, debug: Cluster, tmp_path: Path
 ) -> None:
-    folder = write_llama(tmp_path / "llama", window=2048)
-    raw = collecting.config(tmp_path, limit=100, max_tokens=12).model_dump(mode="json")
+    folder = write_llama(tmp_path / "llama", window=640)
+    raw = collecting.config(tmp_path, limit=100, max_tokens=8).model_dump(mode="json")
     raw["agents"] = [{"name": "scripted", "engine": "transformers", "model": str(folder)}]
     settings = RunConfig.from_mapping(raw)
     spread = collecting.run(settings, tmp_path / "runs" / "ray", ray_cluster)
