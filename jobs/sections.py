@@ -142,7 +142,7 @@ class HeadsConfig(Section):
     """`nano`, a folder, or a hub id."""
     width: int = Field(default=Head.width, ge=16)
     layers: int = Field(default=Head.layers, ge=1)
-    pooling: Literal["mean", "cls"] = Head.pooling
+    pooling: Literal["mean", "cls", "mean-max"] = Head.pooling
     epochs: int = Field(default=Head.epochs, ge=1)
     batch_size: int = Field(default=Head.batch_size, ge=1)
     learning_rate: Real = Field(default=Head.learning_rate, gt=0)

@@ -32,7 +32,7 @@ class HeadConfig:
     encoder: str = "nano"
     width: int = 64
     layers: int = 2
-    pooling: Literal["mean", "cls"] = "mean"
+    pooling: Literal["mean", "cls", "mean-max"] = "mean-max"
     epochs: int = 6
     batch_size: int = 16
     learning_rate: float = 2e-3

@@ -44,6 +44,9 @@ class HeadModel(nn.Module):
         else:
             weight = mask.unsqueeze(-1).to(hidden.dtype)
             pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1.0)
+            if self.pooling == "mean-max":  # one telling token is not averaged away
+                lowest = torch.finfo(hidden.dtype).min
+                pooled = pooled + hidden.masked_fill(~mask.unsqueeze(-1), lowest).amax(1)
         return self.out(self.dropout(self.norm(pooled)))
 
 

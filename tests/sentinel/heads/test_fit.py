@@ -89,10 +89,13 @@ def test_the_global_random_state_and_threads_are_left_alone() -> None:
     assert torch.get_num_threads() == threads
 
 
-def test_padding_and_batching_change_nothing(trained: tuple[HeadModel, list]) -> None:
+@pytest.mark.parametrize("pooling", ["mean", "cls", "mean-max"])
+def test_padding_and_batching_change_nothing(pooling: str) -> None:
     tokens, _ = made_tokens(40, seed=5)
-    together = logits(trained[0], tokens, budget=100_000)
-    alone = np.concatenate([logits(trained[0], tokens.take(np.array([i]))) for i in range(40)])
+    with seeded(0):
+        model = build_model(replace(CONFIG, pooling=pooling), 64, SPECIALS)
+    together = logits(model, tokens, budget=100_000)
+    alone = np.concatenate([logits(model, tokens.take(np.array([i]))) for i in range(40)])
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
