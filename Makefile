@@ -14,8 +14,8 @@ help:
 
 venv: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml $(CONSTRAINTS) scripts/make_venv.sh
-	@PYTHON="$(PYTHON)" bash scripts/make_venv.sh "$(VENV)" "$(CONSTRAINTS)"
+$(VENV)/.ready: pyproject.toml $(CONSTRAINTS) .ci/make_venv.sh
+	@PYTHON="$(PYTHON)" bash .ci/make_venv.sh "$(VENV)" "$(CONSTRAINTS)"
 
 # The whole pipeline on what ships with the project; ARGS="--run-dir DIR key.path=value …".
 demo: venv

@@ -78,8 +78,8 @@ def _gold(config: RunConfig, benchmark: Any, where: Where, cluster: Cluster) -> 
     from jobs.tasks import cache_dir
 
     run_dir = where.run_dir
-    content = [VERSION, benchmark.hash(), run_dir.table_hash("tasks", where.benchmark, None)]
-    digest = files.digest(content)
+    tasks = run_dir.table_hash("tasks", where.benchmark, None, without=("pool", "fold"))
+    digest = files.digest([VERSION, benchmark.hash(), tasks])
     done = run_dir.is_done(LABEL, where.benchmark, None, GOLDS, digest)
     item = GoldItem(where, benchmark.mapping(), str(cache_dir()), execute=not done)
     world: dict[str, Any] = {"digest": digest}
