@@ -40,7 +40,7 @@ class HeadConfig:
     warmup: float = 0.1
     clip: float = 1.0
     dropout: float = 0.1
-    token_dropout: float = 0.15
+    token_dropout: float = 0.0
     class_weights: Literal["balanced", "none"] = "balanced"
     prefixes: int | None = 1
     stop_on: Literal["auroc", "loss"] = "auroc"
