@@ -24,6 +24,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bootstrap": ("jobs.run", "stage 5: cluster-bootstrap intervals"),
     "report": ("jobs.run", "stage 6: one self-contained HTML page"),
     "decide": ("jobs.decide", "the decision layer alone, on anyone's prefix_scores table"),
+    "cascade": ("jobs.cascade", "the abort cascade alone, on anyone's round_scores table"),
+    "plan-certificate": (
+        "jobs.plan_certificate",
+        "how many successes a promise costs, before any data are seen",
+    ),
     "status": ("jobs.status", "what a run directory holds and what it lacks"),
     "doctor": ("jobs.doctor", "check data, engines, Ray, GPUs, Slurm for a config"),
     "tasks": ("jobs.tasks", "the task table of a config with groups and pools"),

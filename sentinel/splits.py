@@ -12,7 +12,7 @@ import json
 import os
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -39,6 +39,23 @@ class Pool(StrEnum):
     VALIDATION = "validation"
     CERTIFICATION = "certification"
     TEST = "test"
+
+
+CASCADE_POOLS = (Pool.FIT, Pool.CALIBRATION, Pool.VALIDATION, Pool.CERTIFICATION, Pool.TEST)
+PAPER_SHARES: Mapping[Pool, str] = {
+    Pool.CALIBRATION: "0.2",
+    Pool.VALIDATION: "0.2",
+    Pool.TEST: "0.6",
+}
+"""The cascade's splits as published: every score is cross-fitted, nothing is guaranteed."""
+STRICT_SHARES: Mapping[Pool, str] = {
+    Pool.FIT: "0.3",
+    Pool.CALIBRATION: "0.2",
+    Pool.VALIDATION: "0.2",
+    Pool.CERTIFICATION: "0.15",
+    Pool.TEST: "0.15",
+}
+"""The cascade's splits that can carry a guarantee: scorers see the fit tasks only."""
 
 
 class Folds(dict[str, int]):
@@ -185,6 +202,39 @@ def _balanced(groups: list[str], kinds: list[bool | None], n_folds: int, seed: i
         fold_of_group[group] = fold
         load[fold] += size[group]
     return [fold_of_group[g] for g in groups]
+
+
+def split_tasks(tasks: Iterable[str], shares: Mapping[Pool, str], seed: int) -> dict[str, Pool]:
+    """Pools of the abort cascade, drawn by seed over distinct tasks (or groups).
+
+    Ids are sorted, shuffled with PCG64(seed), and fill each pool but the last until it holds at
+    least its share of the shares' sum; the last takes the rest. Raises UserError where a pool stays
+    empty.
+
+    >>> from collections import Counter
+    >>> pools = split_tasks((f"t{i}" for i in range(10)), PAPER_SHARES, seed=0)
+    >>> [Counter(pools.values())[pool] for pool in PAPER_SHARES]
+    [2, 2, 6]
+    """
+    order = sorted(set(tasks))
+    np.random.Generator(np.random.PCG64(seed)).shuffle(order)
+    parts = {pool: Fraction(share) for pool, share in shares.items()}
+    total = sum(parts.values())
+    found: dict[str, Pool] = {}
+    left = iter(order)
+    for pool, share in list(parts.items())[:-1]:
+        for _ in range(-(-len(order) * share // total)):
+            if (task := next(left, None)) is not None:
+                found[task] = pool
+    last = list(parts)[-1]
+    found.update(dict.fromkeys(left, last))
+    empty = [str(pool) for pool in parts if pool not in set(found.values())]
+    if empty:
+        raise UserError(
+            f"{len(order)} tasks leave the pools {', '.join(empty)} empty",
+            "use more tasks, or give the column pool yourself",
+        )
+    return {task: found[task] for task in sorted(found)}
 
 
 @dataclass(frozen=True)

@@ -302,6 +302,26 @@ PREFIX_SCORES = Table(
 )
 PREFIX_SCORES_OPTIONAL = ("agent", *FEATURES, "tokens_so_far", "seconds_so_far")
 
+ROUND_SCORES = Table(
+    "round_scores",
+    ("cell", "scorer", "episode_id", "round"),
+    {
+        "cell": _exact(_S, "task set × agent (optional for users: 'cell')"),
+        "scorer": _exact(_S, "what gave the score (optional for users: 'scorer')"),
+        "episode_id": _exact(_S, "one per rollout"),
+        "task_id": _exact(_S, "the task: what is split, and what counts as independent"),
+        "group": _exact(_S, "the task's group"),
+        "pool": _maybe(_S, "fit, calibration, validation, certification or test (optional)"),
+        "round": _exact(_I, "r = 1…T; rounds after the last gate may be left out"),
+        "rounds_total": _exact(_I, "T: rounds of the episode by its own end"),
+        "score": _numeric(_F, "f_r: larger means likelier to fail; null passes every gate"),
+        "cost": _exact(_I, "c_r: cumulative cost through round r, an integer unit"),
+        "cost_total": _exact(_I, "C: cost of the whole episode, the cost of round T"),
+        "success": _maybe(_B, "y; null without an outcome (left out and counted)"),
+    },
+)
+ROUND_SCORES_OPTIONAL = ("cell", "scorer", "pool")
+
 DECISIONS = Table(
     "decisions",
     ("benchmark", "agent", "episode_id", "system", "lam"),
@@ -348,6 +368,7 @@ ALL = {
         FEATURE_ROWS,
         SCORES,
         PREFIX_SCORES,
+        ROUND_SCORES,
         DECISIONS,
         INTERVALS,
     )

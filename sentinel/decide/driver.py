@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sentinel import tables
+from sentinel import tables, user_tables
 from sentinel.decide.config import DecideConfig
 from sentinel.decide.evaluate import Evaluation, evaluate
 from sentinel.decide.fit import fit
 from sentinel.decide.policy import Policy
 from sentinel.decide.table import agents_of, from_table
 from sentinel.errors import UserError
-
-NULLS = ["", "null", "NULL", "None", "nan", "NaN", "NA"]
+from sentinel.user_tables import dumps as dumps
 
 
 def decide(
@@ -69,38 +67,9 @@ def document(results: Iterable[tuple[Policy, Evaluation]]) -> dict[str, Any]:
     }
 
 
-def dumps(value: Any) -> str:
-    """Readable JSON in one fixed form, so that equal results are equal bytes."""
-    return json.dumps(value, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=True) + "\n"
-
-
 def read(path: Path) -> pa.Table:
-    """A `prefix_scores` table from Parquet or CSV (text columns stay text, leading zeros included).
-
-    Raises UserError for a file that is missing, of another kind, or cannot be read.
-    """
-    import pyarrow.csv as csv
-    import pyarrow.parquet as pq
-
-    kind = path.suffix.lower()
-    if kind not in (".parquet", ".pq", ".csv"):
-        raise UserError(f"{path} is neither .parquet nor .csv", "convert the table to one of them")
-    try:
-        with path.open("rb") as file:
-            if kind != ".csv":
-                return pq.read_table(file)
-            types = {name: column.type for name, column in tables.PREFIX_SCORES.columns.items()}
-            options = csv.ConvertOptions(
-                column_types=types,
-                null_values=NULLS,
-                true_values=["true", "True", "TRUE", "1"],
-                false_values=["false", "False", "FALSE", "0"],
-            )
-            return csv.read_csv(file, convert_options=options)
-    except FileNotFoundError as error:
-        raise UserError(f"no file {path}", "name a prefix_scores table (Parquet or CSV)") from error
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} cannot be read: {error}", "write the table again") from error
+    """A `prefix_scores` table from Parquet or CSV; see `sentinel.user_tables.read`."""
+    return user_tables.read(path, tables.PREFIX_SCORES)
 
 
 @dataclass(frozen=True)

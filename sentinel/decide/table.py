@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sentinel import tables
 from sentinel.calibrate import logit
 from sentinel.errors import UserError
+from sentinel.user_tables import typed
 
 POOLS = ("train", "calibration", "heldout")
 REQUIRED = tuple(
@@ -181,38 +182,12 @@ def from_table(table: pa.Table) -> Prefixes:
 
 
 def _typed(table: pa.Table) -> pa.Table:
-    """The declared columns in their declared types; integers that are whole floats are accepted."""
-    declared = tables.PREFIX_SCORES.columns
-    names = table.column_names
-    faults = []
-    missing = [n for n in REQUIRED if n not in names]
-    unknown = [n for n in dict.fromkeys(names) if n not in declared]
-    twice = sorted({n for n in names if names.count(n) > 1})
-    for what, found in (("missing", missing), ("unknown", unknown), ("repeated", twice)):
-        if found:
-            faults.append(f"{what} columns: {', '.join(found)}")
-    columns = {}
-    for name in (n for n in dict.fromkeys(names) if n in declared and n not in twice):
-        wanted = declared[name].type
-        values = table.column(name)
-        if pa.types.is_dictionary(values.type):
-            values = values.cast(values.type.value_type)
-        try:
-            if pa.types.is_string(wanted) and not (
-                pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
-            ):
-                raise pa.ArrowInvalid(f"is {values.type}, not text (it would lose leading zeros)")
-            columns[name] = values.cast(wanted)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            faults.append(f"{name} cannot be read as {wanted}: {str(error).splitlines()[0]}")
-            continue
-        if not declared[name].nullable and values.null_count:
-            faults.append(f"{name} has {values.null_count} nulls")
-    if "agent" in columns and len(set(columns["agent"].to_pylist())) > 1:
+    table, faults = typed(table, tables.PREFIX_SCORES, tables.PREFIX_SCORES_OPTIONAL)
+    if "agent" in table.column_names and len(set(table.column("agent").to_pylist())) > 1:
         faults.append("more than one agent (each is decided alone)")
     if faults:
         _refuse(faults)
-    return pa.table(columns)
+    return table
 
 
 def _rows_faults(table: pa.Table, new: Bools, start: Ints, size: Ints) -> list[str]:
