@@ -53,11 +53,7 @@ def main(args: argparse.Namespace) -> int:
     work = out / "weights" / f".{mapping['name']}-base"
     tokenizer = out / "tokenizer"
     benchmark.prepare(cache_dir())
-    provenance: dict[str, Any] = {
-        "recipe": recipes.recipe_hash(source),
-        "benchmark": benchmark.fingerprint(),
-        "habits": {s.name: source["agents"][s.name]["habit"] for s in recipe.agents},
-    }
+    fingerprint = benchmark.fingerprint()
     try:
         pool = benchmark.sandbox()
         if args.scores:
@@ -87,7 +83,11 @@ def main(args: argparse.Namespace) -> int:
                 tokenizer,
                 folder,
                 start_from=None if base else work,
-                provenance=provenance | {"habits": provenance["habits"].get(stage.name, {})},
+                provenance={
+                    "recipe": recipes.recipe_hash(source, stage.name),
+                    "benchmark": fingerprint,
+                    "habit": (source["base"] if base else source["agents"][stage.name])["habit"],
+                },
                 report=_say,
             )
             if not base:

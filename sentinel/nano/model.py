@@ -67,4 +67,5 @@ def save(model: LlamaForCausalLM, folder: Path, recipe: dict[str, Any]) -> None:
     save_file(tensors, temporary, metadata={"format": "pt"})
     if temporary.stat().st_size > MAX_BYTES:
         raise ValueError(f"{temporary.stat().st_size} bytes of weights, more than {MAX_BYTES}")
+    temporary.chmod(0o644)
     temporary.replace(folder / "model.safetensors")

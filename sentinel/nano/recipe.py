@@ -159,7 +159,8 @@ def train_stage(
     report(f"{stage.name}: loss {loss:.4f} in {recipe['seconds']} s")
 
 
-def recipe_hash(source: Mapping[str, Any]) -> str:
-    """Short hash of a recipe, recorded beside the weights it made."""
-    text = json.dumps(source, sort_keys=True)
+def recipe_hash(source: Mapping[str, Any], stage: str) -> str:
+    """Short hash of all that one agent's weights depend on, recorded beside them."""
+    shared = {k: v for k, v in source.items() if k != "agents"}
+    text = json.dumps([shared, source["agents"].get(stage)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
