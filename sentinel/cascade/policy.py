@@ -73,8 +73,9 @@ class CascadePolicy:
         values = {k: v for k, v in data.items() if k not in ("version", "tables")}
         if data.get("version") != VERSION:
             raise UserError(f"cascade policy of version {data.get('version')}", "search it again")
-        taus = tuple(None if tau == NONE else tau for tau in values.pop("thresholds"))
-        if not all(tau is None or _finite(tau) for tau in taus):
+        written = values.pop("thresholds")
+        taus = tuple(None if tau == NONE else tau for tau in written)
+        if not all(tau == NONE or _finite(tau) for tau in written):
             raise UserError("a threshold is neither a finite number nor `none`", "search it again")
         budget = values.pop("budget")
         try:
