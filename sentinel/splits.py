@@ -104,16 +104,22 @@ def make_pools(
             pool_of_group[group] = pool
             filled += size[group]
     pools = {task: pool_of_group.get(group, Pool.TRAIN) for task, group in group_of_task.items()}
-    _refuse_one_kind(pools, answerable)
+    refuse_one_kind(pools, answerable)
     return pools
 
 
-def _refuse_one_kind(pools: Mapping[str, Pool], answerable: Mapping[str, bool | None]) -> None:
+def refuse_one_kind(pools: Mapping[str, Pool], answerable: Mapping[str, bool | None]) -> None:
+    """Raise UserError where train, calibration or held-out lacks a kind of question.
+
+    Where the notion does not apply (every `answerable` is None), only an empty pool is refused.
+    Tasks of other pools do not matter.
+    """
     kinds: dict[Pool, set[bool | None]] = {
         p: set() for p in (Pool.CALIBRATION, Pool.HELDOUT, Pool.TRAIN)
     }
     for task, pool in pools.items():
-        kinds[pool].add(answerable[task])
+        if pool in kinds:
+            kinds[pool].add(answerable[task])
     if set().union(*kinds.values()) == {None}:
         faults = [f"{pool} is empty" for pool, found in kinds.items() if not found]
     else:

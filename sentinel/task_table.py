@@ -11,7 +11,14 @@ import pyarrow as pa
 from sentinel import tables
 from sentinel.benchmarks.base import Benchmark, Task
 from sentinel.errors import UserError
-from sentinel.splits import Manifest, Pool, dataset_hash, make_folds, make_pools
+from sentinel.splits import (
+    Manifest,
+    Pool,
+    dataset_hash,
+    make_folds,
+    make_pools,
+    refuse_one_kind,
+)
 
 
 def draw_pools(
@@ -69,15 +76,16 @@ def task_table(
 ) -> pa.Table:
     """The `tasks` table, with cross-fitting folds drawn over the train tasks among `tasks`.
 
-    Raises UserError where the train tasks cannot be folded.
+    Raises UserError where a pool of these tasks, fixed or drawn, lacks a kind of question (a limit
+    may leave none of it), or where the train tasks cannot be folded.
     """
-    train = [t for t in tasks if pools[t.task_id] == Pool.TRAIN]
-    fold: Mapping[str, int] = {}
-    if train:
-        groups = {t.task_id: t.group for t in train}
-        fold = make_folds(groups, {t.task_id: t.answerable for t in train}, folds, seed)
     if not tasks:
         raise UserError("the benchmark has no task to collect", "raise collect.limit")
+    used = {t.task_id: pools[t.task_id] for t in tasks}
+    refuse_one_kind(used, {t.task_id: t.answerable for t in tasks})
+    train = [t for t in tasks if pools[t.task_id] == Pool.TRAIN]
+    groups = {t.task_id: t.group for t in train}
+    fold = make_folds(groups, {t.task_id: t.answerable for t in train}, folds, seed)
     rows = [
         {
             "benchmark": t.benchmark,

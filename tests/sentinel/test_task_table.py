@@ -69,6 +69,18 @@ def test_the_table_has_folds_for_train_only_and_keeps_ids_as_text() -> None:
     assert len(folds) == len({g for g, _ in folds}), "a group lies in one fold"
 
 
+def test_a_pool_without_both_kinds_is_refused_fixed_or_limited() -> None:
+    tasks = make_tasks(300)
+    pools = task_table.draw_pools(benchmark(), tasks).pool
+    few = [t for t in tasks if t.answerable or pools[t.task_id] != Pool.CALIBRATION]
+    with pytest.raises(UserError, match="calibration has no unanswerable"):
+        task_table.task_table(few, pools)
+    fixed = dict.fromkeys(pools, "train")
+    manifest = task_table.draw_pools(benchmark(fixed), tasks)
+    with pytest.raises(UserError, match="calibration has no answerable"):
+        task_table.task_table(tasks, manifest.pool)
+
+
 def test_no_task_and_repeated_ids() -> None:
     with pytest.raises(UserError, match="no task"):
         task_table.task_table([], {})
