@@ -55,6 +55,18 @@ def scores(
     }
 
 
+def outcomes(episodes: Sequence[Episode], correct: Sequence[bool | None]) -> str:
+    """One letter per episode: r answered right, w answered wrong, n abstained, c cap, x no outcome.
+
+    Kept beside the weights, so that a test can hold them to what they did.
+    """
+    letters = {"abstained": "n", "cap": "c"}
+    return "".join(
+        ("r" if right else "w") if e.end == "answered" else letters.get(e.end, "x")
+        for e, right in zip(episodes, correct, strict=True)
+    )
+
+
 def label(benchmark: Any, episodes: Sequence[Episode], tasks: Sequence[Task]) -> list[bool | None]:
     """Typed equivalence of each episode with its task's gold."""
     from sentinel.labels import Gold, is_ordered, judge

@@ -62,7 +62,8 @@ class AgentConfig(Section):
     model: str = Field(min_length=1)
     """`nano:NAME`, a folder, or a hub id."""
     revision: str | None = None
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
+    """float64 makes what a small model says independent of the batch it was in, to the last bit."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     max_tokens: int | None = Field(default=None, ge=1)
     """Generated tokens per turn; None takes `collect.max_tokens`."""

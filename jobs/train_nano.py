@@ -102,9 +102,9 @@ def main(args: argparse.Namespace) -> int:
 def record_scores(folder: Path, tokenizer: Path, benchmark: Any) -> None:
     """Measure one agent on every pool (it was trained on none) and write that to RECIPE.json."""
     from cluster.engines.transformers import TransformersEngine
-    from jobs.nano_scores import label, play, scores
+    from jobs.nano_scores import label, outcomes, play, scores
 
-    engine = TransformersEngine(folder, tokenizer_dir=tokenizer, max_batch=64)
+    engine = TransformersEngine(folder, dtype="float64", tokenizer_dir=tokenizer)
     tasks = benchmark.tasks()
     episodes = play(engine, benchmark, tasks)
     correct = label(benchmark, episodes, tasks)
@@ -118,7 +118,8 @@ def record_scores(folder: Path, tokenizer: Path, benchmark: Any) -> None:
     measured["all"] = scores(episodes, tasks, correct)
     path = folder / "RECIPE.json"
     recipe = json.loads(path.read_text())
-    path.write_text(json.dumps(recipe | {"scores": measured}, indent=2) + "\n")
+    recipe |= {"scores": measured, "outcomes": outcomes(episodes, correct)}
+    path.write_text(json.dumps(recipe, indent=2) + "\n")
     _say(f"{folder.name}: {measured['all']}")
 
 

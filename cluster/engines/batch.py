@@ -261,7 +261,8 @@ class Batch:
 
     def _choose(self, logits: torch.Tensor, slots: torch.Tensor) -> list[Row]:
         """Choose, record and count one token for `slots`; logits (all slots, vocabulary)."""
-        logs = torch.log_softmax(logits[slots].float(), dim=-1)
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        logs = torch.log_softmax(logits[slots].to(wide), dim=-1)
         top, top_ids = logs.topk(min(TOP_K, logs.shape[-1]), dim=-1)
         chosen = logs.argmax(dim=-1)  # the lowest id of a tie
         at = self.count[slots]
@@ -269,9 +270,9 @@ class Batch:
         if bool(hot.any()):
             chosen = torch.where(hot, self._sample(logs, slots, at), chosen)
         self.out_ids[slots, at] = chosen
-        self.out_logprobs[slots, at] = logs.gather(1, chosen[:, None])[:, 0]
+        self.out_logprobs[slots, at] = logs.gather(1, chosen[:, None])[:, 0].float()
         self.out_top_ids[slots, at, : top.shape[1]] = top_ids
-        self.out_top[slots, at, : top.shape[1]] = top
+        self.out_top[slots, at, : top.shape[1]] = top.float()
         self.last[slots] = chosen
         ended = torch.isin(chosen, self.ends)
         self.count[slots] = at + (~ended).long()

@@ -79,6 +79,16 @@ def test_in_a_batch_as_alone(engine: TransformersEngine) -> None:
         assert_same(a, b)
 
 
+def test_in_float64_the_batch_leaves_no_trace(folder: Path) -> None:
+    engine = TransformersEngine(folder, "float64", max_batch=8)
+    asked = requests(12)
+    for a, b in zip(together(engine, asked), alone(engine, asked), strict=True):
+        assert np.array_equal(a.token_ids, b.token_ids)  # type: ignore[arg-type]
+        assert np.array_equal(a.logprobs, b.logprobs)  # type: ignore[arg-type]
+        assert np.array_equal(a.top_logprobs, b.top_logprobs)  # type: ignore[arg-type]
+    asyncio.run(engine.close())
+
+
 def test_greedy_as_generate(engine: TransformersEngine) -> None:
     for request, got in zip(requests(12), together(engine, requests(12)), strict=True):
         prompt = torch.tensor([request.prompt_ids])
