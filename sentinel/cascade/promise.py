@@ -109,20 +109,23 @@ def by_full_search(
 ) -> Promise:
     """Every candidate tested at α/M on the sample that was searched."""
     choice, facts = fixed_sequence.full_search(searched, thresholds, target, config.promise)
-    found = choice.index is not None
-    vector = searched.vector(choice.index) if choice.index is not None else None
+    vector = None if choice.index is None else searched.vector(choice.index)
     taus = chosen(thresholds, vector)
+    found = any(tau is not None for tau in taus)
+    reason = choice.reason
+    if not found and vector is not None:
+        reason = f"no budget that keeps {choice.needed} of {choice.successes} saves anything"
     return Promise(
         "full-search",
         target,
         float(config.promise),
         found,
         taus,
-        searched.budget(choice.index) if choice.index is not None else None,
+        None if choice.index is None else searched.budget(choice.index),
         searched.successes,
         searched.successes if choice.kept is None else choice.kept,
-        None if found else facts["needs"],
-        choice.reason,
+        facts["needs"] if choice.index is None else None,
+        reason,
         facts,
     )
 

@@ -155,6 +155,11 @@ def _target(
             asked = requirement(target, config.margin, recall_to_pass(n, target, config.promise))
         choice = by_margin(searched, asked)
         taus, budget, reason = _policy_of(searched, thresholds, choice)
+        if choice.index is not None and all(tau is None for tau in taus):
+            reason = _closed(thresholds) or (
+                f"no budget that keeps {choice.needed} of {choice.successes} validation successes "
+                "saves anything"
+            )
         if config.method == "certificate":
             promise = by_certificate(taus, budget, parts.certification, target, config, reason)
             taus, budget, reason = promise.thresholds, promise.budget, promise.reason
@@ -173,7 +178,7 @@ def _target(
         config.alpha,
         config.after_feedback,
         promise is not None and promise.guaranteed,
-        reason or _idle(taus, thresholds),
+        reason,
     )
     others = {
         name: _other(name, searched, thresholds, target, parts.test, config)
@@ -210,17 +215,15 @@ def _policy_of(
     )
 
 
-def _idle(taus: Sequence[float | None], thresholds: Thresholds) -> str | None:
-    """Why a searched policy aborts nothing, where it does."""
-    if any(tau is not None for tau in taus):
-        return None
+def _closed(thresholds: Thresholds) -> str | None:
+    """Which gates no budget opens, and what they need; None where some gate is open."""
     few = thresholds.missing()
-    if few:
-        return "too few calibration successes: " + ", ".join(
-            f"gate {g['gate']} has {g['successes']} and needs {g['needs']} for budget {g['budget']}"
-            for g in few
-        )
-    return "no gate saves anything at this target"
+    if len(few) < thresholds.gates:
+        return None
+    return "too few calibration successes: " + ", ".join(
+        f"gate {g['gate']} has {g['successes']} and needs {g['needs']} for budget {g['budget']}"
+        for g in few
+    )
 
 
 def _other(

@@ -13,6 +13,10 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
     """Print what `driver.cascade` found: per cell a table of targets, then gates and promises."""
     console = console or Console(highlight=False)
     console.print(f"mode {found['mode']}; search over {found['search']}", markup=False)
+    settings = found["settings"]
+    if found["mode"] == "strict" and len(settings["targets"]) > 1:
+        n = len(settings["targets"])
+        console.print(f"{n} targets on one sample share α = {settings['alpha_promise']}")
     for cell in found["cells"]:
         _cell(cell, console)
 

@@ -275,3 +275,16 @@ def test_missing_pools_are_named(pooled: pa.Table):
 def test_settings_that_make_no_sense(settings: dict[str, Any]):
     with pytest.raises(UserError):
         CascadeConfig.of(**settings)
+
+
+def test_a_policy_that_saves_nothing_says_so():
+    whole = small_round_scores.table(tasks=500, rollouts=1)
+    index = whole.column_names.index("score")
+    blind = whole.set_column(index, "score", pa.array([0.5] * whole.num_rows))
+    for method in ("margin", "full-search", "fixed-sequence", "certificate"):
+        config = strict(targets=["0.95"], method=method, unseen_scorer=True)
+        (cell,) = cascade(blind, config)["cells"]
+        (target,) = cell["targets"]
+        assert target["aborts_nothing"], method
+        assert target["reason"]
+        assert not target["guarantee"]["guaranteed"]
