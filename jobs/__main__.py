@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("jobs.run", "stage 6: one self-contained HTML page"),
     "decide": ("jobs.decide", "the decision layer alone, on anyone's prefix_scores table"),
     "cascade": ("jobs.cascade", "the abort cascade alone, on anyone's round_scores table"),
+    "import-chat": ("jobs.import_chat", "score chat episodes collected elsewhere, for cascade"),
     "plan-certificate": (
         "jobs.plan_certificate",
         "how many successes a promise costs, before any data are seen",

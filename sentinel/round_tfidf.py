@@ -1,0 +1,257 @@
+"""A scorer for transcripts of any agent: TF–IDF and a logistic regression per round.
+
+Model r is trained on episodes alive at r (T ≥ r) to predict failure from the text through round r's
+action. *strict*: tasks are split into pools, the models see fit tasks only and score the rest.
+*paper*: five folds by task, drawn once, every episode cross-fitted. Words, numbers and single
+marks, alone and in pairs; L2 with C = 1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sentinel import tables
+from sentinel.chat_import import ChatEpisode
+from sentinel.chat_messages import COST_UNIT
+from sentinel.errors import UserError
+from sentinel.splits import CASCADE_POOLS, STRICT_SHARES, Pool, make_folds, split_tasks
+
+MODES = ("strict", "paper")
+SCORER = "tfidf"
+FOLDS = 5
+GATES = 6
+C = 1.0
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One model of every round: who trains it and whom it scores, masks (E,)."""
+
+    name: str
+    train: Bools
+    apply: Bools
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of E episodes, sorted by id: `score` (E, G), NaN where there is none; `pool` per
+    episode, None in paper mode; `facts` JSON-able: splits, and per round who was scored and why
+    not."""
+
+    episodes: tuple[ChatEpisode, ...]
+    score: Floats
+    pool: tuple[str | None, ...]
+    facts: dict[str, Any]
+
+    @property
+    def incomplete(self) -> bool:
+        """Some round lacks scores that it should have."""
+        return any(row["reasons"] for row in self.facts["rounds"])
+
+
+def score(
+    episodes: Sequence[ChatEpisode], mode: str = "strict", seed: int = 0, gates: int = GATES
+) -> Scored:
+    """Score rounds 1…gates of every episode for failure; the order of episodes changes nothing.
+
+    An episode without a known outcome trains nothing. A model whose training episodes all ended
+    alike, or hold no term, scores nothing, and the reason is recorded. In paper mode a seed that
+    gives a fold with one class is passed over and recorded.
+
+    Raises UserError for too few tasks, and where no seed gives folds with both classes.
+    """
+    if mode not in MODES or gates < 1 or seed < 0:
+        raise UserError(
+            f"mode {mode}, {gates} gates, seed {seed}",
+            "mode is strict or paper, gates ≥ 1, seed ≥ 0",
+        )
+    ordered = tuple(sorted(episodes, key=lambda e: e.episode_id))
+    task = np.array([e.task_id for e in ordered], dtype=object)
+    known = np.array([e.success is not None for e in ordered], dtype=bool)
+    failed = np.array([e.success is False for e in ordered], dtype=bool)
+    T = np.array([e.rounds for e in ordered], dtype=np.int64)
+    pool: tuple[str | None, ...] = (None,) * len(ordered)
+    if mode == "paper":
+        parts, facts = _cross_fit(ordered, task, known, seed)
+        judged = np.ones(len(ordered), dtype=bool)
+    else:
+        pool, parts, facts = _strict(task, known, seed)
+        judged = np.array([p == Pool.CALIBRATION for p in pool], dtype=bool)
+    scores = np.full((len(ordered), gates), np.nan)
+    rounds = []
+    for r in range(1, gates + 1):
+        alive = r <= T
+        texts = [e.transcript.through(r) for e in ordered if r <= e.rounds]
+        column, reasons = _round(texts, alive, failed, parts, seed)
+        scores[:, r - 1] = column
+        rounds.append(
+            _facts(r, alive & known, failed, column, judged)
+            | {"without_score": _missing(alive, parts, column), "reasons": reasons}
+        )
+    facts |= {"mode": mode, "seed": seed, "auroc_on": _JUDGED[mode], "rounds": rounds}
+    return Scored(ordered, scores, pool, facts)
+
+
+_JUDGED = {"paper": "all episodes, out of fold, pooled", "strict": "calibration tasks"}
+
+
+def table(scored: Scored, cell: str) -> pa.Table:
+    """`round_scores`: one row per episode and round, null scores after the last gate.
+
+    The metadata `cost_unit` says what a cost counts.
+    """
+    rows = []
+    for episode, values, pool in zip(scored.episodes, scored.score, scored.pool, strict=True):
+        costs = episode.transcript.costs()
+        for r, cost in enumerate(costs, 1):
+            value = values[r - 1] if r <= len(values) else np.nan
+            rows.append(
+                {
+                    "cell": cell,
+                    "scorer": SCORER,
+                    "episode_id": episode.episode_id,
+                    "task_id": episode.task_id,
+                    "group": episode.task_id,
+                    "pool": pool,
+                    "round": r,
+                    "rounds_total": episode.rounds,
+                    "score": None if np.isnan(value) else float(value),
+                    "cost": cost,
+                    "cost_total": costs[-1],
+                    "success": episode.success,
+                }
+            )
+    found = tables.ROUND_SCORES.sort(tables.ROUND_SCORES.from_rows(rows))
+    return found.replace_schema_metadata({**found.schema.metadata, "cost_unit": COST_UNIT})
+
+
+def _strict(
+    task: NDArray[np.object_], known: Bools, seed: int
+) -> tuple[tuple[str, ...], list[Part], dict[str, Any]]:
+    pools = split_tasks(set(task), STRICT_SHARES, seed)
+    place = tuple(str(pools[t]) for t in task)
+    fit = np.array([p == Pool.FIT for p in place], dtype=bool)
+    size = Counter(pools.values())
+    facts = {"pools": {str(p): size[p] for p in CASCADE_POOLS}}
+    return place, [Part("fit tasks", fit & known, ~fit)], facts
+
+
+def _cross_fit(
+    episodes: Sequence[ChatEpisode], task: NDArray[np.object_], known: Bools, seed: int
+) -> tuple[list[Part], dict[str, Any]]:
+    labelled = [e for e in episodes if e.success is not None]
+    try:
+        folds = make_folds(
+            {e.episode_id: e.task_id for e in labelled},
+            {e.episode_id: e.success for e in labelled},
+            FOLDS,
+            seed,
+        )
+    except UserError as error:
+        holding = {y: len({e.task_id for e in labelled if e.success is y}) for y in (True, False)}
+        raise UserError(
+            f"no {FOLDS} folds by task that each hold a success and a failure: of "
+            f"{len({e.task_id for e in labelled})} tasks {holding[True]} hold successes, "
+            f"{holding[False]} failures",
+            "import more tasks",
+        ) from error
+    of_task = {e.task_id: folds[e.episode_id] for e in labelled}
+    # A task without any known outcome is in no fold and is left without scores.
+    fold = np.array([of_task.get(t, -1) for t in task], dtype=np.int64)
+    parts = [
+        Part(f"fold {k + 1}", known & (fold != k) & (fold >= 0), fold == k) for k in range(FOLDS)
+    ]
+    facts = {"folds": FOLDS, "fold_seed": folds.seed, "refused_seeds": list(folds.refused_seeds)}
+    return parts, facts
+
+
+def _round(
+    texts: list[str], alive: Bools, failed: Bools, parts: Sequence[Part], seed: int
+) -> tuple[Floats, list[str]]:
+    """Failure probabilities (E,) of the episodes alive, NaN elsewhere, and what went wrong."""
+    out = np.full(len(alive), np.nan)
+    reasons = []
+    counts = _counts(texts)
+    row = np.cumsum(alive) - 1
+    for part in parts:
+        train, apply = part.train & alive, part.apply & alive
+        if not apply.any():
+            continue
+        target = failed[train]
+        reason = _unfit(target)
+        if reason is None and counts is not None:
+            found = _fit_apply(counts[row[train]], target, counts[row[apply]], seed)
+            if found is None:
+                reason = "no term is common enough"
+            else:
+                out[apply] = found
+        elif reason is None:
+            reason = "no text"
+        if reason is not None:
+            reasons.append(f"{part.name}: {reason}")
+    return out, reasons
+
+
+def _unfit(target: Bools) -> str | None:
+    if not len(target):
+        return "no episode to train on"
+    if target.all() or not target.any():
+        return f"all {len(target)} training episodes {'failed' if target[0] else 'succeeded'}"
+    return None
+
+
+def _counts(texts: list[str]) -> Any:
+    """Term counts of each text, columns in term order; None where there is no term."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    from sentinel.heads.tfidf import TOKEN
+
+    try:
+        return CountVectorizer(token_pattern=TOKEN, ngram_range=(1, 2)).fit_transform(texts)
+    except ValueError:  # "empty vocabulary"
+        return None
+
+
+def _fit_apply(train: Any, target: Bools, apply: Any, seed: int) -> Floats | None:
+    """Terms and document frequencies come from the training texts alone."""
+    from sklearn.feature_extraction.text import TfidfTransformer
+    from sklearn.linear_model import LogisticRegression
+
+    rarest = 2 if train.shape[0] >= 50 else 1
+    kept = np.flatnonzero(train.getnnz(axis=0) >= rarest)
+    if not len(kept):
+        return None
+    weigh = TfidfTransformer(sublinear_tf=True)
+    model = LogisticRegression(C=C, max_iter=1000, random_state=seed)
+    model.fit(weigh.fit_transform(train[:, kept]), target)
+    return np.asarray(model.predict_proba(weigh.transform(apply[:, kept]))[:, 1], dtype=np.float64)
+
+
+def _missing(alive: Bools, parts: Sequence[Part], column: Floats) -> int:
+    """Episodes alive that should have a score and have none."""
+    meant = np.zeros(len(alive), dtype=bool)
+    for part in parts:
+        meant |= part.apply
+    return int((alive & meant & np.isnan(column)).sum())
+
+
+def _facts(r: int, alive: Bools, failed: Bools, column: Floats, judged: Bools) -> dict[str, Any]:
+    from sentinel.bootstrap import auroc
+
+    rows = alive & judged & ~np.isnan(column)
+    return {
+        "round": r,
+        "alive": int(alive.sum()),
+        "failures": int((alive & failed).sum()),
+        "auroc": auroc(column[rows], failed[rows]) if rows.any() else None,
+        "auroc_n": int(rows.sum()),
+    }
