@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sentinel.errors import UserError
+
+if TYPE_CHECKING:
+    from sentinel.cascade.gates import Thresholds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--grid", nargs="+", metavar="t", help="budgets (default: 0.85 0.9 0.95 0.98 0.99 1)")
     add("--gates", type=int, default=6, help="gates at rounds 1…GATES (default: %(default)s)")
+    add(
+        "--thresholds",
+        type=Path,
+        metavar="FILE",
+        help="your own thresholds per gate and budget, as JSON (`gates` of an earlier --json); "
+        "they replace --grid, --gates and --gate",
+    )
     add("--alpha", default="0.05", help="level of each gate (default: %(default)s)")
     add("--alpha-promise", default="0.05", help="level of the promise (default: %(default)s)")
     add("--margin", default="0.02", help="δ asked for above the target (default: %(default)s)")
@@ -84,6 +94,7 @@ def main(args: argparse.Namespace) -> int:
         unit=args.unit,
         unseen_scorer=args.unseen_scorer,
         memory=int(args.memory_mb * 1e6),
+        given=None if args.thresholds is None else _given(args.thresholds),
     )
     if args.export is not None and config.mode != "strict":
         raise UserError("paper mode exports no monitor", "use --mode strict")
@@ -99,6 +110,15 @@ def main(args: argparse.Namespace) -> int:
 
         show.show(found)
     return 0
+
+
+def _given(path: Path) -> Thresholds:
+    from sentinel.cascade.gates import Thresholds
+
+    try:
+        return Thresholds.from_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}", "name a JSON file") from error
 
 
 def _export(found: dict[str, Any], path: Path) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from sentinel.cascade.gates import GRID
+from sentinel.cascade.gates import GRID, Thresholds
 from sentinel.cascade.planner import open_share
 from sentinel.cascade.search import MEMORY
 from sentinel.errors import UserError
@@ -31,7 +31,7 @@ class CascadeConfig:
     T > r; `seed` of splits and rollouts, `seeds` splits drawn in paper mode; `unit` what is split
     and counts as independent: task or group; `rollouts` one per task, or all; `unseen_scorer`: the
     user declares that the scorer was fitted on none of the table's tasks; `memory` bytes a search
-    may take.
+    may take; `given` thresholds of the user's own, whose grid and gates replace the config's.
     """
 
     targets: tuple[str, ...] = ("0.95",)
@@ -50,6 +50,7 @@ class CascadeConfig:
     rollouts: str = "one"
     unseen_scorer: bool = False
     memory: int = MEMORY
+    given: Thresholds | None = None
 
     @classmethod
     def of(
@@ -90,7 +91,11 @@ class CascadeConfig:
             rollouts=rollouts or ("all" if mode == "paper" else "one"),
             **rest,
         )
-        _one_of("gate", config.gate, GATES)
+        if config.given is not None:
+            config = replace(
+                config, grid=config.given.grid, gates=config.given.gates, gate=config.given.kind
+            )
+        _one_of("gate", config.gate, (*GATES, "given"))
         _one_of("unit", config.unit, ("task", "group"))
         _one_of("rollouts", config.rollouts, ("one", "all"))
         if config.gates < 1 or config.seed < 0 or config.seeds < 1 or config.memory < 1:
@@ -114,7 +119,7 @@ class CascadeConfig:
         return {
             k: list(v) if isinstance(v, tuple) else v
             for k, v in self.__dict__.items()
-            if k != "memory"
+            if k not in ("memory", "given")
         }
 
 

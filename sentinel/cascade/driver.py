@@ -51,6 +51,7 @@ def cascade(table: pa.Table, config: CascadeConfig | None = None) -> dict[str, A
         "settings": config.to_dict(),
         "search": memory_text(len(config.grid), config.gates),
         "search_bytes": memory(len(config.grid), config.gates),
+        "searched": memory(len(config.grid), config.gates) <= config.memory,
         "cells": [cell(rounds, config) for rounds in found],
     }
 
@@ -101,14 +102,18 @@ def cell(rounds: Rounds, config: CascadeConfig) -> dict[str, Any]:
 
 def gates(thresholds: Thresholds, config: CascadeConfig, repeated: bool) -> dict[str, Any]:
     """Thresholds per gate and budget, what each alone means, and what closed gates would need."""
-    if config.gate == "conformal":
+    if config.gate == "given":
+        text = "thresholds given by the user: what each gate keeps alone is not known"
+    elif config.gate == "conformal":
         text = "each gate keeps its budget on average over calibration draws, not in each"
     else:
         text = (
             f"each gate alone, at a budget fixed beforehand, keeps that share of the successes it "
             f"reads with confidence {100 * (1 - float(config.alpha)):.6g} %"
         )
-    if config.mode == "paper":
+    if config.gate == "given":
+        pass
+    elif config.mode == "paper":
         text = f"{INDEPENDENT} and unseen by the scorer: {text}"
     elif repeated:
         text = f"{INDEPENDENT}: {text}"

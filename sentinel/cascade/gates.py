@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from sentinel.cascade.table import Bools, Floats, Rounds
 from sentinel.errors import UserError
 
 GRID = ("0.85", "0.9", "0.95", "0.98", "0.99", "1")
-Kind = Literal["clopper-pearson", "conformal", "given"]
 NONE = float("inf")
 """A gate without a threshold: nothing exceeds it. Written as the word "none"."""
 
@@ -31,7 +31,7 @@ class Thresholds:
     grid: tuple[str, ...]
     values: Floats
     n: tuple[int, ...]
-    kind: Kind = "given"
+    kind: str = "given"
     alpha: str | None = None
 
     @property
@@ -64,6 +64,32 @@ class Thresholds:
             )
         return cls(tuple(grid), table, (0,) * len(rows))
 
+    @classmethod
+    def from_json(cls, text: str) -> Thresholds:
+        """Thresholds from a JSON object with `grid` and `thresholds` (one row per gate, "none"
+        where there is none), as `sentinel cascade --json` prints them under `gates`.
+
+        Raises UserError for anything else, and as `given` does.
+        """
+        from sentinel.cascade.config import checked_grid
+
+        try:
+            data = json.loads(text)
+            grid = [str(t) for t in data["grid"]]
+            rows = [
+                [None if tau in ("none", None) else float(tau) for tau in row]
+                for row in data["thresholds"]
+            ]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"thresholds cannot be read ({error!r})",
+                'write {"grid": [0.9, 1], "thresholds": [[0.3, "none"], …]}, one row per gate',
+            ) from error
+        texts = checked_grid(grid)
+        if [Fraction(t) for t in texts] != [Fraction(t) for t in grid]:
+            raise UserError("the grid of the thresholds does not ascend", "sort both together")
+        return cls.given(texts, rows)
+
     def missing(self) -> list[dict[str, Any]]:
         """Gates that no budget below 1 opens, with the successes the loosest budget needs."""
         below = [b for b, t in enumerate(self.grid) if Fraction(t) < 1]
@@ -85,7 +111,7 @@ def fit_gates(
     calibration: Rounds,
     grid: Sequence[str] = GRID,
     alpha: str = "0.05",
-    kind: Kind = "clopper-pearson",
+    kind: str = "clopper-pearson",
 ) -> Thresholds:
     """Thresholds of every gate and budget from the calibration episodes.
 

@@ -121,7 +121,9 @@ def draw(rounds: Rounds, config: CascadeConfig, seed: int) -> Draw:
     Raises UserError for a pool that stays empty or a search that would not fit into memory.
     """
     parts = sample(rounds, config, seed)
-    thresholds = fit_gates(parts.calibration, config.grid, config.alpha, config.gate)  # type: ignore[arg-type]
+    thresholds = config.given or fit_gates(
+        parts.calibration, config.grid, config.alpha, config.gate
+    )
     # A chain needs no table over all candidates: a grid too large for one loses its references.
     fits = memory(len(config.grid), config.gates) <= config.memory
     searched = None
@@ -175,7 +177,7 @@ def _target(
         taus,
         budget,
         config.gate,
-        config.alpha,
+        None if config.gate == "given" else config.alpha,
         config.after_feedback,
         promise is not None and promise.guaranteed,
         reason,

@@ -12,7 +12,10 @@ from rich.text import Text
 def show(found: dict[str, Any], console: Console | None = None) -> None:
     """Print what `driver.cascade` found: per cell a table of targets, then gates and promises."""
     console = console or Console(highlight=False)
-    console.print(f"mode {found['mode']}; search over {found['search']}", markup=False)
+    size = found["search"]
+    if not found["searched"]:
+        size += ": more than --memory-mb, so not searched; the chain needs no table"
+    console.print(f"mode {found['mode']}; search over {size}", markup=False)
     settings = found["settings"]
     if found["mode"] == "strict" and len(settings["targets"]) > 1:
         n = len(settings["targets"])

@@ -108,3 +108,29 @@ def test_plan_certificate(capsys: pytest.CaptureFixture[str]):
     assert "share" in out
     for bad in (["--target", "2"], ["--successes", "0"], ["--power", "1"], ["--lost", "-3"]):
         assert main(["plan-certificate", *bad]) == 2
+
+
+def test_thresholds_of_an_earlier_run(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    table, file = str(folder / "pools.parquet"), tmp_path / "gates.json"
+    assert main(["cascade", table, "--target", "0.85", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)["cells"][0]
+    file.write_text(json.dumps(first["gates"]))
+    arguments = ["cascade", table, "--target", "0.85", "--json", "--thresholds", str(file)]
+    assert main(arguments) == 0
+    again = json.loads(capsys.readouterr().out)["cells"][0]
+    assert again["gates"]["kind"] == "given"
+    for part in ("test", "guarantee"):
+        assert again["targets"][0][part] == first["targets"][0][part]
+    for text, says in (
+        ('{"grid": ["0.9", "1"], "thresholds": [[2, 1]]}', "thresholds of gate 1 fall"),
+        ('{"grid": ["1", "0.9"], "thresholds": [[1, 2]]}', "does not ascend"),
+        ('{"grid": ["0.9", "1"]}', "cannot be read"),
+        ("[", "cannot be read"),
+    ):
+        file.write_text(text)
+        assert main(arguments) == 2
+        assert says in capsys.readouterr().err
+    file.unlink()
+    assert main(arguments) == 2

@@ -38,7 +38,7 @@ def gates_agree(
     cal: list[dict[str, object]], G: int, grid: tuple[str, ...], kind: str, after: bool
 ):
     rounds = random_rounds.as_rounds(cal, G, after)
-    found = fit_gates(rounds, grid, "0.2", kind)  # type: ignore[arg-type]
+    found = fit_gates(rounds, grid, "0.2", kind)
     expected = reference.thresholds(cal, G, grid, "0.2", kind, after)
     assert found.values.tolist() == expected
     return found, expected
