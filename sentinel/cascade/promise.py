@@ -19,6 +19,7 @@ from sentinel.cascade.table import Rounds
 
 Taus = tuple[float | None, ...]
 INDEPENDENT = "if episodes were independent"
+OWN = "if the thresholds were made without the testing sample"
 UNSEEN = "if the scorer has seen none of these tasks"
 
 
@@ -46,8 +47,10 @@ class Promise:
     conditions: tuple[str, ...] = ()
 
     def under(self, config: CascadeConfig, repeated: bool, declared: bool) -> Promise:
-        """The same with its conditions: several rollouts per task, or a scorer of unknown past."""
-        conditions = (INDEPENDENT,) * repeated + (UNSEEN,) * (not declared)
+        """The same with its conditions: several rollouts per task, or a scorer or
+        thresholds of unknown past."""
+        own = config.gate == "given"
+        conditions = (INDEPENDENT,) * repeated + (UNSEEN,) * (not declared) + (OWN,) * own
         return replace(
             self,
             conditions=conditions,
