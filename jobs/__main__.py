@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "jobs.plan_certificate",
         "how many successes a promise costs, before any data are seen",
     ),
+    "pace": ("jobs.pace", "seconds per step of each agent, by a serial timed rerun"),
     "status": ("jobs.status", "what a run directory holds and what it lacks"),
     "doctor": ("jobs.doctor", "check data, engines, Ray, GPUs, Slurm for a config"),
     "tasks": ("jobs.tasks", "the task table of a config with groups and pools"),

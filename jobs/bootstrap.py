@@ -7,7 +7,7 @@ same table, byte for byte).
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from cluster import files
@@ -21,7 +21,8 @@ from jobs.calibrate import (
     settings,
     write_bytes,
 )
-from sentinel.decide import Evaluation, Policy, driver, from_table
+from jobs.pace import seconds_per_step
+from sentinel.decide import DecideConfig, Evaluation, Policy, driver, from_table
 from sentinel.decide.evaluate import interval_table, rescore
 from sentinel.errors import UserError
 
@@ -48,14 +49,13 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
                 run_dir.compact(STAGE, *names, ["intervals"])
             else:
                 waiting.append(names)
-    options = settings(config)
     items = (
         driver.Item(
             benchmark,
             agent,
             run_dir.read("prefix_scores", benchmark, agent),
             Policy.load(monitor_folder(run_dir, benchmark, agent)),
-            options,
+            options_of(config, run_dir, benchmark, agent),
         )
         for benchmark, agent in waiting
     )
@@ -68,6 +68,14 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
         else:
             result.reraise()
     raise_first(faults)
+
+
+def options_of(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> DecideConfig:
+    """The settings for one agent, with its own seconds per step where `sentinel pace` timed it."""
+    options = settings(config)
+    if options.seconds_per_step is not None:
+        return options
+    return replace(options, seconds_per_step=seconds_per_step(run_dir, benchmark, agent))
 
 
 def _refuse_new_stakes(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> None:
@@ -99,13 +107,14 @@ def _done(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> boo
     parts = [run_dir.is_done(STAGE, benchmark, agent, i, digest) for i in _items(config)]
     folder = monitor_folder(run_dir, benchmark, agent)
     found = files.read_json(folder / "evaluation.json") or {}
-    whole = found.get("inputs") == _inputs(config, digest) and (folder / "decide.json").exists()
+    inputs = _inputs(config, options_of(config, run_dir, benchmark, agent), digest)
+    whole = found.get("inputs") == inputs and (folder / "decide.json").exists()
     return all(parts) and whole
 
 
-def _inputs(config: RunConfig, digest: str) -> str:
+def _inputs(config: RunConfig, options: DecideConfig, digest: str) -> str:
     """Identity of `evaluation.json`, which holds all stakes and shares at once."""
-    return files.digest([digest, asdict(settings(config)), config.label])
+    return files.digest([digest, asdict(options), config.label])
 
 
 def _write(config: RunConfig, run_dir: RunDir, item: driver.Item, evaluation: Evaluation) -> None:
@@ -118,7 +127,7 @@ def _write(config: RunConfig, run_dir: RunDir, item: driver.Item, evaluation: Ev
     whole: dict[str, Any] = {
         **evaluation.summary,
         "benchmark": benchmark,
-        "inputs": _inputs(config, digest),
+        "inputs": _inputs(config, item.config, digest),
         "rescored": _rescored(config, run_dir, item),
         "ledger": {
             "evaluations": looks.evaluations,

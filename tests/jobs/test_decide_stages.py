@@ -12,11 +12,13 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
+from cluster import files
 from cluster.pool import Cluster
 from cluster.run_dir import RunDir
 from jobs import bootstrap, calibrate
 from jobs.__main__ import main
 from jobs.config import RunConfig
+from jobs.pace import pace_path
 from sentinel import tables
 from sentinel.calibrate import sigmoid
 from sentinel.errors import UserError
@@ -161,6 +163,22 @@ def test_resume_and_added_stakes(run_dir: RunDir) -> None:
     evaluation = json.loads((folder / "evaluation.json").read_text())
     assert {r["share"] for r in evaluation["reweighted"]} == {"0.2", "0.33", "0.5"}
     assert len(evaluation["ledger"]["monitors"]) == 1
+
+
+def test_a_serial_rerun_gives_seconds_saved(run_dir: RunDir) -> None:
+    """Timed afterwards, per agent: the evaluation is made again, the intervals stay."""
+    folder = stages(config(), run_dir)
+    path = folder / "evaluation.json"
+    assert all(r["seconds_serial"] is None for r in json.loads(path.read_text())["ladder"])
+    before = {p: p.stat().st_mtime_ns for p in (run_dir.root / "tables").rglob("*.parquet")}
+    files.write_json(pace_path(run_dir, "clinic", "solid"), {"seconds_per_step": 1.5})
+    stages(config(), run_dir)
+    for rung in json.loads(path.read_text())["ladder"]:
+        assert rung["seconds_serial"]["saved"] == 1.5 * rung["steps"]["saved"]
+    assert before == {p: p.stat().st_mtime_ns for p in (run_dir.root / "tables").rglob("*.parquet")}
+    stages(config(decide={"seconds_per_step": 2.0}), run_dir)  # the config's own figure wins
+    rung = json.loads(path.read_text())["ladder"][0]
+    assert rung["seconds_serial"]["seconds_per_step"] == 2.0
 
 
 def test_bootstrap_asks_for_calibrate_first(run_dir: RunDir) -> None:
