@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sentinel.report import about, ladder, looks, monitors, quality, results
+from sentinel.report import about, bins, ladder, looks, monitors, quality, results
 from sentinel.report.blocks import Data, Head, Section, TableView, text
 from sentinel.report.load import Run
 
@@ -30,6 +30,7 @@ def build(run: Run, folder: Path | None = None) -> list[Section]:
     if run.monitors:
         sections += [
             monitors.thresholds(run),
+            bins.confidence(run),
             monitors.intervals(run),
             looks.ledger(run, folder),
         ]

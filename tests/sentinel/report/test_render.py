@@ -31,6 +31,7 @@ SECTIONS = {
     "rescored",
     "economics",
     "thresholds",
+    "confidence",
     "intervals",
     "ledger",
     "counts",
@@ -65,7 +66,7 @@ def test_every_section_and_every_file(page: Path) -> None:
     files = {href for href in links if href is not None and not href.startswith("#")}
     assert {f"report/{path.name}" for path in (page.parent / "report").iterdir()} == files
     assert "<title>A title</title>" in html
-    assert html.count('class="plot"') == 7
+    assert html.count('class="plot"') == 8
 
 
 def test_nothing_is_fetched_and_nothing_runs(page: Path) -> None:
@@ -91,6 +92,16 @@ def test_numbers_are_those_of_the_evaluation(run_path: Path, page: Path) -> None
         low = found[0]["intervals"]["rs_minus_abstain"]["low"]
         assert row["rs_minus_abstain_low"] == ("" if low is None else repr(low))
         assert float(row["steps_saved"]) == found[0]["steps"]["share"]
+
+
+def test_confidence_bins_are_those_of_the_calibration_pool(run_path: Path, page: Path) -> None:
+    found: dict[tuple[str, str], list[int]] = {}
+    for row in rows(page.parent / "report", "confidence_bins"):
+        found.setdefault((row["benchmark"], row["agent"]), []).append(int(row["n"]))
+    for (benchmark, agent), sizes in found.items():
+        policy = json.loads((run_path / "monitor" / benchmark / agent / "policy.json").read_text())
+        assert (len(sizes), sum(sizes)) == (10, policy["counts"]["committed"])
+    assert found
 
 
 def test_step_economics_by_hand(run_path: Path, page: Path) -> None:
