@@ -1,0 +1,82 @@
+"""The schema of every table, in one place: names, types, keys, units, and what "equal" means.
+
+A column marked `volatile` (times, worker, host, attempt) never takes part in a comparison; one
+marked `numeric` (log-probabilities, scores) may differ by 1e-4, because the composition of a batch
+changes floats; one marked `ranked` (ids of the likeliest tokens) where two ranks nearly tie.
+Everything else agrees exactly or the runs differ. An unknown or missing column is an error.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from sentinel.tables.decisions import (
+    DECISIONS,
+    INTERVALS,
+    PREFIX_SCORES,
+    PREFIX_SCORES_OPTIONAL,
+    ROUND_SCORES,
+    ROUND_SCORES_OPTIONAL,
+)
+from sentinel.tables.equality import NUMERIC_TOLERANCE, TIE_GAP, differences
+from sentinel.tables.schema import VERSION, Column, Table, TableError
+from sentinel.tables.stages import (
+    ENDS,
+    EPISODES,
+    FEATURE_ROWS,
+    FEATURES,
+    LABELS,
+    OUTCOME_ENDS,
+    SCORES,
+    TASKS,
+    TURNS,
+)
+
+ALL = {
+    t.name: t
+    for t in (
+        TASKS,
+        EPISODES,
+        TURNS,
+        LABELS,
+        FEATURE_ROWS,
+        SCORES,
+        PREFIX_SCORES,
+        ROUND_SCORES,
+        DECISIONS,
+        INTERVALS,
+    )
+}
+
+
+def diff(name: str, left: pa.Table, right: pa.Table) -> list[str]:
+    """Differences between two tables of one schema, one line each; empty means *equal*."""
+    return differences(ALL[name], left, right)
+
+
+__all__ = [
+    "ALL",
+    "DECISIONS",
+    "ENDS",
+    "EPISODES",
+    "FEATURES",
+    "FEATURE_ROWS",
+    "INTERVALS",
+    "LABELS",
+    "NUMERIC_TOLERANCE",
+    "OUTCOME_ENDS",
+    "PREFIX_SCORES",
+    "PREFIX_SCORES_OPTIONAL",
+    "ROUND_SCORES",
+    "ROUND_SCORES_OPTIONAL",
+    "SCORES",
+    "TASKS",
+    "TIE_GAP",
+    "TURNS",
+    "VERSION",
+    "Column",
+    "Table",
+    "TableError",
+    "diff",
+    "differences",
+]

@@ -1,0 +1,98 @@
+"""Tables of the decision layers: the two that users may bring, and what comes out."""
+
+from __future__ import annotations
+
+from sentinel.tables.schema import (
+    BOOL,
+    EPISODE,
+    FLOAT,
+    INT,
+    STRING,
+    WHERE,
+    Table,
+    exact,
+    maybe,
+    numeric,
+    volatile,
+)
+from sentinel.tables.stages import FEATURES
+
+PREFIX_SCORES = Table(
+    "prefix_scores",
+    ("agent", "episode_id", "t"),
+    {
+        "agent": exact(STRING, "name of the agent (optional for users: 'agent')"),
+        "episode_id": exact(STRING, "one per question"),
+        "group": exact(STRING, "question template: the cluster of every interval"),
+        "pool": exact(STRING, "train, calibration or heldout"),
+        "t": exact(INT, "prefix length, 0…T"),
+        "T": exact(INT, "turns of the episode"),
+        "answerable": exact(BOOL, "the question has an answer in the database"),
+        "answered": exact(BOOL, "the agent committed an answer"),
+        "correct": maybe(BOOL, "primary label; null where the agent committed none"),
+        "p_answerable": numeric(
+            FLOAT, "1 − sigmoid(logit) of the answerability head; null never exits"
+        ),
+        "p_correct": numeric(FLOAT, "sigmoid(logit) of the correctness head, raw"),
+        **{name: numeric(FLOAT, "optional for users") for name in FEATURES},
+        "tokens_so_far": maybe(INT, "generated tokens of turns 1…t"),
+        "seconds_so_far": volatile(FLOAT, "seconds of turns 1…t"),
+    },
+)
+PREFIX_SCORES_OPTIONAL = ("agent", *FEATURES, "tokens_so_far", "seconds_so_far")
+
+ROUND_SCORES = Table(
+    "round_scores",
+    ("cell", "scorer", "episode_id", "round"),
+    {
+        "cell": exact(STRING, "task set × agent (optional for users: 'cell')"),
+        "scorer": exact(STRING, "what gave the score (optional for users: 'scorer')"),
+        "episode_id": exact(STRING, "one per rollout"),
+        "task_id": exact(STRING, "the task: what is split, and what counts as independent"),
+        "group": exact(STRING, "the task's group"),
+        "pool": maybe(STRING, "fit, calibration, validation, certification or test (optional)"),
+        "round": exact(INT, "r = 1…T; rounds after the last gate may be left out"),
+        "rounds_total": exact(INT, "T: rounds of the episode by its own end"),
+        "score": numeric(FLOAT, "f_r: larger means likelier to fail; null passes every gate"),
+        "cost": exact(INT, "c_r: cumulative cost through round r, an integer unit"),
+        "cost_total": exact(INT, "C: cost of the whole episode, the cost of round T"),
+        "success": maybe(BOOL, "y; null without an outcome (left out and counted)"),
+    },
+)
+ROUND_SCORES_OPTIONAL = ("cell", "scorer", "pool")
+
+DECISIONS = Table(
+    "decisions",
+    ("benchmark", "agent", "episode_id", "system", "lam"),
+    {
+        **EPISODE,
+        "group": exact(STRING, "cluster"),
+        "system": exact(STRING, "vanilla, gate, chow, full, early-exit, exact-bar"),
+        "lam": exact(FLOAT, "λ"),
+        "exit_time": exact(INT, "e: turns actually run"),
+        "exit_by": maybe(STRING, "gate, stop, chow or null"),
+        "delivered": exact(BOOL, "an answer left the system"),
+        "reward": exact(FLOAT, "RS(λ) of this question"),
+        "p": numeric(FLOAT, "calibrated probability at delivery; null where none was read"),
+    },
+)
+
+INTERVALS = Table(
+    "intervals",
+    ("benchmark", "agent", "statistic", "system", "lam", "stratum"),
+    {
+        **WHERE,
+        "statistic": exact(STRING, "what was estimated, e.g. rs_minus_abstain"),
+        "system": exact(STRING, "the system, or '-'"),
+        "lam": exact(FLOAT, "λ, or −1 where it does not apply"),
+        "stratum": exact(STRING, "share π, step t, … or '-'"),
+        "point": numeric(FLOAT, "point estimate; null where undefined"),
+        "low": numeric(FLOAT, "2.5 % percentile; null without an interval"),
+        "high": numeric(FLOAT, "97.5 % percentile"),
+        "n": exact(INT, "rows"),
+        "clusters": exact(INT, "groups with a non-zero difference, or groups"),
+        "resamples": exact(INT, "kept resamples"),
+        "dropped": exact(INT, "resamples dropped because the statistic was undefined"),
+        "note": maybe(STRING, "e.g. too few groups"),
+    },
+)
