@@ -145,7 +145,7 @@ def evaluate(
         "unlabelled": len(whole) - len(pool),
         "groups": len(clusters.names),
         "unanswerable": int((~pool.answerable).sum()),
-        "always_abstain": int((~pool.answerable).sum()) / len(pool) if len(pool) else None,
+        "always_abstain": _always_abstain(pool),
         "resamples": config.resamples,
         "seed": config.seed,
         "ladder": rungs,
@@ -162,10 +162,19 @@ def evaluate(
 
 
 def rescore(policy: Policy, data: Prefixes, config: DecideConfig) -> list[dict[str, Any]]:
-    """The ladder with other labels in `data.good` and `data.labelled`, decisions unchanged."""
+    """The ladder with other labels in `data.good` and `data.labelled`, decisions unchanged.
+
+    Each row also has `always_abstain`, on the questions that these labels cover.
+    """
     pool = data.in_pool("heldout")
     clusters = Clusters.of(pool, config.resamples, config.seed)
-    return [row for row, _ in rungs_of(policy, pool, clusters, play_all(policy, pool), config)]
+    refuse = {"always_abstain": _always_abstain(pool)}
+    rungs = rungs_of(policy, pool, clusters, play_all(policy, pool), config)
+    return [row | refuse for row, _ in rungs]
+
+
+def _always_abstain(pool: Prefixes) -> float | None:
+    return int((~pool.answerable).sum()) / len(pool) if len(pool) else None
 
 
 def play_all(policy: Policy, pool: Prefixes) -> dict[str, dict[str, Decisions]]:

@@ -60,7 +60,7 @@ def of_monitor(monitor: Monitor, ladder: Iterable[Mapping[str, Any]] | None = No
             "benchmark": monitor.benchmark,
             "agent": monitor.agent,
             **{k: rung.get(k) for k in COLUMNS if k in rung},
-            "always_abstain": evaluation.get("always_abstain"),
+            "always_abstain": rung.get("always_abstain", evaluation.get("always_abstain")),
             **{f"exits_{name}": n for name, n in rung.get("exits", {}).items()},
             "steps_saved": rung["steps"]["share"],
             "steps_saved_n": rung["steps"]["saved"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from small_prefix_scores import table as small_table
 from sentinel import tables
 from sentinel.decide import DecideConfig, Evaluation, Policy, Prefixes, apply, evaluate, fit
 from sentinel.decide import from_table as columns_of
+from sentinel.decide.evaluate import rescore
 from sentinel.decide.stop import fit_stop
 from sentinel.tables import PREFIX_SCORES
 
@@ -185,6 +187,23 @@ def test_risk_coverage_and_reliability(found: Evaluation, policy: Policy, data: 
     assert set(found.summary["reliability"]) == {
         "head_raw", "head_mapped", "deployed_raw", "deployed_mapped"
     }  # fmt: skip
+
+
+def test_other_labels_rescore_the_same_decisions(policy: Policy, data: pa.Table) -> None:
+    """Stricter labels, some of them missing: scores and always-abstain on what they cover."""
+    pool = columns_of(data)
+    half = np.arange(len(pool)) % 2 == 0
+    known = ~(pool.answered & pool.answerable & (np.arange(len(pool)) % 3 == 0))
+    other = replace(pool, good=pool.good & half, labelled=pool.labelled & known)
+    covered = other.in_pool("heldout")
+    rows = rescore(policy, other, CONFIG)
+    for row in rows:
+        d = apply(policy, covered, row["lam"], row["system"])
+        right, wrong = d.delivered & covered.good, d.delivered & ~covered.good
+        gain = (right | (~d.delivered & ~covered.answerable)).sum()
+        assert row["rs"] == pytest.approx((gain - float(row["lam"]) * wrong.sum()) / len(covered))
+        assert row["always_abstain"] == (~covered.answerable).mean()
+    assert {r["system"] for r in rows} > {"vanilla", "full", "early-exit"}
 
 
 def test_exact_bar_is_never_below_chow(found: Evaluation) -> None:
