@@ -78,7 +78,7 @@ def transcript(messages: Any) -> Transcript:
     >>> found.through(1)
     'user: Where is my order?\\nassistant: find {"order": "007"}\\n'
     >>> found.prompt, found.costs()
-    ((18, 47), (106, 185))
+    ((18, 46), (102, 180))
     """
     if not isinstance(messages, list):
         raise RecordError(f"messages are {_kind(messages)}, not a list")
