@@ -123,4 +123,6 @@ def _item(
         seed=config.seed,
     )
     tasks = tuple(by_id[i] for i in ids[: episodes + 1])
-    return PaceItem(plan, tasks, config.site.cpus or available_cpus())
+    cpus = config.site.cpus or available_cpus()
+    # As many threads as one replica of the collection has.
+    return PaceItem(plan, tasks, max(1, cpus // max(1, min(collect.workers, cpus))))
