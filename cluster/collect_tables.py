@@ -24,8 +24,10 @@ CHUNK = 256
 
 def journal_paths(run_dir: RunDir, benchmark: str, agent: str) -> list[Path]:
     """Journals of one agent on one benchmark, in the order in which they were begun."""
-    name = files.safe_name(benchmark)
-    folder = run_dir.journals(STAGE, agent)
+    return _journals(run_dir.journals(STAGE, agent), files.safe_name(benchmark))
+
+
+def _journals(folder: Path, name: str) -> list[Path]:
     return sorted(p for p in folder.glob("*.jsonl") if p.stem.rpartition(".")[0] == name)
 
 
@@ -45,6 +47,19 @@ def claim(run_dir: RunDir, benchmark: str, agent: str, inputs: Mapping[str, Any]
     if found != parts:
         files.write_json(path, parts)
     return files.digest(parts)
+
+
+def of_another_benchmark(run_dir: RunDir, benchmark: str, fingerprint: str) -> list[UserError]:
+    """One error per agent whose journals were collected on other questions of that name."""
+    known, name, errors = files.digest(fingerprint), files.safe_name(benchmark), []
+    for folder in sorted(run_dir.journals(STAGE, "").parent.glob("agent=*")):
+        found = files.read_json(folder / f"{name}.inputs.json")
+        if found is None or found.get("benchmark") == known or not _journals(folder, name):
+            continue
+        agent = files.name_of(folder.name.removeprefix("agent="))
+        error = run_dir.changed(STAGE, benchmark, agent, folder)
+        errors.append(UserError(f"{error.cause}: benchmark changed", error.remedy))
+    return errors
 
 
 def finished(run_dir: RunDir, benchmark: str, agent: str) -> set[str]:

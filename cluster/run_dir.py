@@ -210,6 +210,11 @@ class RunDir:
             return False
         return files.file_hash(path) == marker.get("sha256")
 
+    def table_source(self, name: str, benchmark: str, agent: str | None) -> str | None:
+        """What the compacted table was made from; None where there is none, or no marker."""
+        marker = files.read_json(_table_marker(self.table_path(name, benchmark, agent)))
+        return None if marker is None else marker.get("source")
+
     def write_table(
         self,
         name: str,
@@ -258,7 +263,7 @@ class RunDir:
                 f"no table {name} {'of ' + where + ' ' if where else ''}in {self.root}",
                 f"run the stages before it: sentinel run --run-dir '{self.root}'",
             )
-        return pa.concat_tables([_read_table(name, path) for path in found])
+        return pa.concat_tables([_read_table(name, path, self.root) for path in found])
 
     # Measurements and journals
 
@@ -335,17 +340,15 @@ def _read(name: str, path: Path, rows: int, stage: str) -> pa.Table:
     return table
 
 
-def _read_table(name: str, path: Path) -> pa.Table:
+def _read_table(name: str, path: Path, root: Path) -> pa.Table:
     marker = files.read_json(_table_marker(path)) or {}
-    stage = marker.get("stage", "that wrote it")
     try:
-        table = files.read_parquet(path)
-    except BROKEN as error:
+        return _checked(name, files.read_parquet(path))
+    except (*BROKEN, tables.TableError) as error:
         raise UserError(
             f"table {path} is corrupt ({error})",
-            f"run stage {stage} again: it rebuilds the table from its parts",
+            f"rebuild it from its parts: sentinel {marker.get('stage', 'run')} --run-dir '{root}'",
         ) from error
-    return _checked(name, table)
 
 
 class _HashSink(io.RawIOBase):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
     from cluster.replica import Job, Plan
     from cluster.run_dir import RunDir
     from jobs.config import RunConfig
-    from sentinel.benchmarks.base import Benchmark, Task
+    from sentinel.benchmarks.base import Task
+    from sentinel.splits import Manifest
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,31 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
     Raises UserError for a missing engine, weights or data, and where finished work was made with
     another configuration.
     """
+    if config.stop_with is not None:
+        raise UserError("stop_with is not available in this version", "remove stop_with")
+    faults: list[UserError] = []
+    parts: list[Part] = []
+    for benchmark in config.benchmarks:
+        try:
+            parts += _parts(config, run_dir, benchmark, cluster, faults)
+        except UserError as error:
+            faults.append(error)
+    if parts:
+        _work(config, run_dir, cluster, parts, faults)
+    for fault in faults[1:]:
+        print(f"sentinel: {fault}", file=sys.stderr)
+    if faults:
+        raise faults[0]
+
+
+def _work(
+    config: RunConfig, run_dir: RunDir, cluster: Cluster, parts: list[Part], faults: list[UserError]
+) -> None:
+    """Run what the parts lack and compact them; adds the faults of single agents to `faults`."""
     from cluster.collect_actor import open_team
     from cluster.progress import Progress
     from cluster.replica import STAGE
 
-    if config.stop_with is not None:
-        raise UserError("stop_with is not available in this version", "remove stop_with")
-    faults: list[UserError] = []
-    parts = [p for b in config.benchmarks for p in _parts(config, run_dir, b, cluster, faults)]
     total = sum(len(p.expected) for p in parts)
     left = sum(len(p.missing) for p in parts)
     with Progress(STAGE, total, done=total - left, unit="episodes", run_dir=run_dir) as progress:
@@ -64,51 +81,62 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
                         _collect(run_dir, team, part, progress)
                     except UserError as error:
                         faults.append(error)
-    for fault in faults[1:]:
-        print(f"sentinel: {fault}", file=sys.stderr)
-    if faults:
-        raise faults[0]
 
 
 def _parts(
     config: RunConfig, run_dir: RunDir, item: Any, cluster: Cluster, faults: list[UserError]
-) -> Iterator[Part]:
+) -> list[Part]:
+    """The parts of one benchmark; its tasks and pools are written when an agent can use them."""
+    from cluster.collect_tables import of_another_benchmark
     from cluster.provenance import record
     from jobs.tasks import opened
+    from sentinel.task_table import choose, draw_pools
 
     with opened(item) as benchmark:
         fingerprint = benchmark.fingerprint()
-        record(run_dir, {benchmark.name: fingerprint})
-        chosen = _write_tasks(config, run_dir, benchmark, fingerprint)
+        refused = of_another_benchmark(run_dir, benchmark.name, fingerprint)
+        if refused:  # their tasks stay as they are
+            faults += refused
+            return []
+        tasks, cut = benchmark.tasks(), config.pools
+        manifest = draw_pools(benchmark, tasks, cut.seed, cut.calibration, cut.heldout)
+        chosen = choose(tasks, manifest.pool, config.collect.limit, config.seed)
+    parts = []
     for agent in config.agents:
         try:
-            yield _part(config, run_dir, item, agent, chosen, fingerprint, cluster.gpus)
+            parts.append(_part(config, run_dir, item, agent, chosen, fingerprint, cluster.gpus))
         except UserError as error:
             faults.append(error)
+    if parts:
+        _write_tasks(config, run_dir, manifest, chosen, fingerprint)
+        record(run_dir, {item.name: fingerprint})
+    return parts
 
 
 def _write_tasks(
-    config: RunConfig, run_dir: RunDir, benchmark: Benchmark, fingerprint: str
-) -> list[Task]:
-    """Write the tasks table and the pools' manifest; returns the chosen tasks in order."""
+    config: RunConfig, run_dir: RunDir, manifest: Manifest, chosen: list[Task], fingerprint: str
+) -> None:
+    """Write the tasks table and the pools' manifest.
+
+    Raises UserError where heads were fitted on other tasks, pools or folds, and writes nothing.
+    """
     from cluster import files
     from cluster.ledger import Ledger
     from sentinel import splits, task_table
 
-    cut = config.pools
-    tasks = benchmark.tasks()
-    manifest = task_table.draw_pools(benchmark, tasks, cut.seed, cut.calibration, cut.heldout)
-    chosen = task_table.choose(tasks, manifest.pool, config.collect.limit, config.seed)
-    name = files.safe_name(benchmark.name)
-    digest = splits.write_manifest(run_dir.root / "manifests" / f"{name}.json", manifest)
+    benchmark, folds, seed = manifest.benchmark, config.heads.folds, config.pools.seed
+    name, digest = files.safe_name(benchmark), manifest.hash()
+    source = files.digest([fingerprint, digest, [t.task_id for t in chosen], folds, seed])
+    fitted = run_dir.parts("heads", benchmark, None)
+    earlier = run_dir.table_source("tasks", benchmark, None)
+    if earlier not in (None, source) and any(fitted.rglob("*.done.json")):
+        raise run_dir.changed("heads", benchmark, None, fitted)
+    table = task_table.task_table(chosen, manifest.pool, folds, seed)
+    splits.write_manifest(run_dir.root / "manifests" / f"{name}.json", manifest)
     ledger = Ledger.beside(run_dir.root).folder
     splits.write_manifest(ledger / f"{name}.{digest[:16]}.manifest.json", manifest)
-    ids = [t.task_id for t in chosen]
-    source = files.digest([fingerprint, digest, ids, config.heads.folds, cut.seed])
-    if not run_dir.has_table("tasks", benchmark.name, None, source):
-        table = task_table.task_table(chosen, manifest.pool, config.heads.folds, cut.seed)
-        run_dir.write_table("tasks", benchmark.name, None, table, stage="collect", source=source)
-    return chosen
+    if not run_dir.has_table("tasks", benchmark, None, source):
+        run_dir.write_table("tasks", benchmark, None, table, stage="collect", source=source)
 
 
 def _part(

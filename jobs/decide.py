@@ -80,5 +80,8 @@ def main(args: argparse.Namespace) -> int:
     if args.out is None:
         print(text, end="")
     else:
-        args.out.write_text(text, encoding="ascii")
+        try:
+            args.out.write_text(text, encoding="ascii")
+        except OSError as error:
+            raise UserError(f"cannot write {args.out}: {error}", "name another file") from error
     return 0

@@ -102,6 +102,10 @@ def run_stages(config: RunConfig, root: Path, stages: Sequence[str]) -> int:
     if config.sweep:
         raise UserError("sweeps are not run by this command", "remove `sweep:`, one run each")
     run_dir = RunDir(root)
+    try:
+        run_dir.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"no run directory: {error}", "name another: --run-dir DIR") from error
     modules = [importlib.import_module(f"jobs.{stage}") for stage in stages]
     on = config.on if any(stage in NEEDS_WORKERS for stage in stages) else "debug"
     with run_dir.lock(), _recorded(run_dir, config):

@@ -42,6 +42,8 @@ def main(args: argparse.Namespace) -> int:
             f"name a file that ends in {', '.join(SUFFIXES)}",
         )
     config = RunConfig.from_file(args.config, args.settings)
+    if args.out is not None:
+        _make_folder(args.out)  # before the work, not after it
     tables = []
     for item in config.benchmarks:
         with opened(item) as benchmark:
@@ -64,7 +66,13 @@ def opened(item: BenchmarkConfig) -> Iterator[Benchmark]:
 
     benchmark = load(item.mapping())
     try:
-        benchmark.prepare(cache_dir())
+        try:
+            benchmark.prepare(cache_dir())
+        except OSError as error:
+            raise UserError(
+                f"benchmark {item.name} cannot be prepared: {error}",
+                f"check its data, and that {cache_dir()} can be written (SENTINEL_CACHE names it)",
+            ) from error
         yield benchmark
     finally:
         benchmark.close()
@@ -115,12 +123,19 @@ def preview(table: pa.Table) -> list[str]:
     ]
 
 
+def _make_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error}", "name another file") from error
+
+
 def write(table: pa.Table, path: Path) -> None:
     """Write by suffix, under a temporary name and then in place."""
     import pyarrow.csv
     import pyarrow.parquet
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(path)
     partial = path.with_name(f".{path.name}.partial")
     try:
         if path.suffix == ".parquet":

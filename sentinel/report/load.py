@@ -43,6 +43,7 @@ WANTED: dict[str, tuple[str, ...]] = {
     "scores": ("benchmark", "agent", "t", "head", "truncated"),
     "intervals": tuple(tables.INTERVALS.columns),
 }
+AGAIN = "let its stage make it again: sentinel run --run-dir DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def _table(run_dir: Path, name: str) -> pa.Table | None:
         except (pa.ArrowInvalid, pa.ArrowKeyError, KeyError, OSError, ValueError) as error:
             raise UserError(
                 f"table {name}: {part} cannot be read ({error})",
-                "remove it and run the stage that makes it again",
+                f"let its stage make it again: sentinel run --run-dir '{run_dir}'",
             ) from error
     return pa.concat_tables(read)
 
@@ -145,9 +146,12 @@ def _json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         cause = f"{path} cannot be read ({error})"
-        raise UserError(cause, "run the stage that makes it again") from error
+        raise UserError(cause, "let its stage make it again: sentinel run --run-dir DIR") from error
     if not isinstance(value, dict):
-        raise UserError(f"{path} holds no JSON object", "run the stage that makes it again")
+        raise UserError(
+            f"{path} holds no JSON object",
+            "let its stage make it again: sentinel run --run-dir DIR",
+        )
     return value
 
 

@@ -267,6 +267,34 @@ def test_one_agent_without_weights_leaves_the_others_alone(
     assert RunDir(root).read("episodes", "clinic", "scripted").num_rows == 100
 
 
+def test_more_gpus_than_there_are_is_said_before_anything_starts(
+    ray_cluster: Cluster, switches: Path, tmp_path: Path
+) -> None:
+    raw = collecting.config(switches, 0.0, limit=100).model_dump(mode="json")
+    raw["agents"][0] |= {"device": "cuda", "tensor_parallel": 2}
+    run_dir = RunDir(tmp_path / "runs" / "r")
+    with pytest.raises(UserError, match="wants 2 GPUs, the cluster has 0"):
+        collecting.run(RunConfig.from_mapping(raw), run_dir.root, ray_cluster)
+    assert lines(run_dir) == []
+
+
+def test_refused_questions_leave_the_tasks_alone(
+    debug: Cluster, switches: Path, tmp_path: Path
+) -> None:
+    settings, root = collecting.config(switches, 0.0, limit=100), tmp_path / "runs" / "r"
+    run_dir = collecting.run(settings, root, debug)
+    tasks = run_dir.read("tasks")
+    raw = settings.model_dump(mode="json")
+    raw["benchmarks"][0]["seed"] = 9
+    raw["agents"].append(collecting.agent("second", switches, 0.0))
+    with pytest.raises(UserError, match=r"clinic/scripted.*benchmark changed"):
+        collecting.run(RunConfig.from_mapping(raw), root, debug)
+    with pytest.raises(UserError, match="collect changed"):
+        collecting.run(collecting.config(switches, 0.0, limit=120, max_tokens=7), root, debug)
+    assert run_dir.read("tasks").equals(tasks)
+    assert not run_dir.table_path("episodes", "clinic", "second").exists()
+
+
 def test_rollouts_have_ids_of_their_own(debug: Cluster, switches: Path, tmp_path: Path) -> None:
     settings = collecting.config(switches, 0.0, limit=100, rollouts=2)
     run_dir = collecting.run(settings, tmp_path / "runs" / "r", debug)

@@ -128,6 +128,35 @@ def test_each_stage_alone_is_a_replay(finished, monkeypatch):
         assert cli.main([stage, "--run-dir", str(finished)]) == 0
 
 
+@pytest.mark.parametrize(
+    ("setting", "stage"),
+    [
+        ("benchmarks.clinic.seed=7", "collect"),
+        ("pools.seed=7", "heads"),
+        ("collect.limit=200", "heads"),
+        ("heads.class_weights=none", "heads"),
+    ],
+)
+def test_a_refused_setting_changes_no_file(finished, tmp_path, monkeypatch, capsys, setting, stage):
+    monkeypatch.setenv("SENTINEL_CACHE", str(finished.parent / "cache"))
+    copy = tmp_path / "runs" / "copy"
+    shutil.copytree(finished, copy)
+    before = contents(copy)
+    assert cli.main(["run", "--run-dir", str(copy), setting]) == 2
+    err = capsys.readouterr().err
+    assert f"stage {stage} of clinic" in err
+    assert "name=NEW" in err
+    assert f"rm -r '{copy / 'parts' / stage}" in err
+    assert contents(copy) == before
+
+
+def contents(root: Path) -> dict[Path, bytes]:
+    """Every file that a later command builds on."""
+    places = (root / n for n in ("tables", "parts", "manifests", "monitor"))
+    files = [root / "config.json", *(p for place in places for p in place.rglob("*"))]
+    return {p: p.read_bytes() for p in files if p.is_file()}
+
+
 @pytest.mark.slow
 def test_a_config_changed_under_a_finished_run_is_refused(finished, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SENTINEL_CACHE", str(finished.parent / "cache"))
