@@ -124,8 +124,17 @@ def stop_ray(session: RaySession) -> None:
 
 
 def available_cpus() -> int:
-    """CPUs this process may use: the allocation's, not the machine's."""
-    return len(os.sched_getaffinity(0))
+    """CPUs this process may use: the allocation's (affinity, cgroup quota), not the machine's."""
+    return max(1, min(len(os.sched_getaffinity(0)), _quota()))
+
+
+def _quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Whole CPUs of a container's quota; a large number where there is none."""
+    try:
+        quota, period = path.read_text().split()
+        return int(quota) // int(period)
+    except (OSError, ValueError, ZeroDivisionError):  # no cgroup v2, or the quota is "max"
+        return 2**16
 
 
 def sweep_leftovers(root: Path) -> list[Path]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -221,6 +222,13 @@ def make(agent: Mapping[str, Any]) -> TransformersEngine:
     device = str(agent.get("device") or "auto")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    elif device.startswith("cuda") and not torch.cuda.is_available():
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        raise UserError(
+            f"agent {agent.get('name', model)} wants {device} and no CUDA device is visible"
+            + ("" if hidden is None else f" (CUDA_VISIBLE_DEVICES={hidden!r})"),
+            "set device: cpu in the agent's config, or run where a GPU is visible",
+        )
     window = agent.get("context_window")
     return TransformersEngine(
         folder,

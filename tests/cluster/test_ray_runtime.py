@@ -127,6 +127,21 @@ def test_only_dead_folders_of_ours_are_swept(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(names[1:])
 
 
+def test_cpus_are_those_of_the_allocation(tmp_path: Path) -> None:
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
+        "from cluster.ray_runtime import available_cpus; print(available_cpus())"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.stdout.strip() == "1", done.stderr
+    quota = tmp_path / "cpu.max"
+    for text, cpus in (("250000 100000\n", 2), ("max 100000\n", 2**16), ("", 2**16)):
+        quota.write_text(text)
+        assert ray_runtime._quota(quota) == cpus
+    assert ray_runtime._quota(tmp_path / "none") == 2**16
+
+
 def test_a_long_temp_root_is_replaced(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 60)
     deep.mkdir()

@@ -270,6 +270,15 @@ def test_from_an_agents_config(folder: Path) -> None:
     asyncio.run(opened.close())
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is visible")
+def test_a_gpu_that_nobody_can_see_is_said_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(UserError, match=r"no CUDA device is visible \(CUDA_VISIBLE_DEVICES=''\)"):
+        make({"name": "a", "engine": "transformers", "model": str(folder), "device": "cuda"})
+
+
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
     with pytest.raises(UserError, match="no weights"):
