@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from sentinel.labels import SQL_LABELS, SUCCESS, Gold, is_ordered, judge, label_rows
+from sentinel.sql.compare import SCORER_VERSION
 from sentinel.sql.result import Result
 from sentinel.tables import ENDS, LABELS, OUTCOME_ENDS
 
@@ -88,6 +89,8 @@ def test_rows_fit_the_table() -> None:
     table = LABELS.from_rows(rows)
     assert table["correct"].to_pylist() == [True] * 4
     assert table["label"].to_pylist() == [*SQL_LABELS, SUCCESS]
+    versions = table["version"].to_pylist()
+    assert versions == [SCORER_VERSION] * 3 + ["environment"], "every verdict names its scorer"
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def test_look_then_answer() -> None:
     assert (episode.end, episode.turns, episode.action) == ("answered", 2, "select 2")
     assert (episode.answer, episode.answer_error) == ('{"n":1}', None)
     assert episode.episode_id == "toy/a/q1/0"
+    assert episode.engine == engine.revision, "log-probabilities are the engine's and its version's"
     first, second = episode.steps
     assert (first.kind, first.thought, first.action) == ("act", "look", "select 1")
     assert (first.observation, first.rendered, first.status) == ("1 rows", "1 rows", "ok")

@@ -246,6 +246,7 @@ def test_the_shipped_config_is_the_default(demo):
 
 
 def test_prompts(demo):
+    assert demo.max_turns == 8
     short = demo.system_prompt()
     assert short.count(". ") + 1 == 2
     assert "admissions" not in short

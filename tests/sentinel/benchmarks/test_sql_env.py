@@ -49,6 +49,13 @@ def test_a_final_query_commits_its_typed_result(pool: SandboxPool) -> None:
     assert Result.from_json(found.answer or "").rows == ((FORGED,), (None,))
 
 
+def test_rows_are_cut_for_the_agent_and_never_for_the_comparison(pool: SandboxPool) -> None:
+    counted = "with recursive r(n) as (select 1 union all select n + 1 from r where n < 500)"
+    found = step(pool, "final", f"{counted} select n, hex(zeroblob(400)) from r")
+    assert len(found.observation) < 4000
+    assert len(Result.from_json(found.answer or "").rows) == found.n_rows == 500
+
+
 def test_an_empty_result(pool: SandboxPool) -> None:
     found = step(pool, "final", "select id from drugs where id > 9")
     assert (found.status, found.rendered, found.n_rows) == ("empty", "empty (0 rows)", 0)
