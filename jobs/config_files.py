@@ -1,7 +1,8 @@
 """Where configs come from: YAML files, names of files in `configs/`, `key.path=value` overrides.
 
 Nothing here knows a setting; `jobs.config` does. YAML is read as in version 1.2 (`on`, `yes` and
-`no` are words, `1e-3` is a number); a key written twice is an error, not a silent overwrite.
+`no` are words, `1e-3` is a number), and what begins with a needless zero is a word (an id such as
+`007` stays as it is). A key written twice is an error, not a silent overwrite.
 """
 
 from __future__ import annotations
@@ -38,16 +39,24 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+_KEPT = ("null", "merge")
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, rx) for tag, rx in pairs if not tag.endswith((":bool", ":float", ":timestamp"))]
+    first: [(tag, rx) for tag, rx in pairs if tag.rpartition(":")[2] in _KEPT]
     for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
 _Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:int",
+    re.compile(r"^[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F]+)$"),
+    list("-+0123456789"),
+)
+_Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|^[-+]?\.(inf|Inf|INF)$"),
+    re.compile(
+        r"^[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|^[-+]?\.(inf|Inf|INF)$"
+    ),
     list("-+0123456789."),
 )
 
