@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentinel.sql.compare import equal_strict_2022, equal_strict_2024, equal_typed
 from sentinel.sql.observe import cell, observation, rendered
 from sentinel.sql.result import Result, Value
 from sentinel.sql.sandbox import SandboxPool
@@ -105,3 +106,20 @@ def test_the_database_cannot_forge_either(pool: SandboxPool) -> None:
     assert "['empty', '']" in shown
     assert "['inf', inf]" in shown
     assert "['minus zero', -0.0]" in shown
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        Result(()), Result((), ((), ())), Result(("", "", "a"), ((float("inf"), -0.0, "a\x00b"),)),
+        Result(("x",), (("\ud800",), (2**63 - 1,), (b"\xff",), (None,))),
+    ],
+)  # fmt: skip
+def test_odd_results_are_shown_compared_and_stored(result: Result) -> None:
+    assert Result.from_json(result.to_json()) == result
+    for text in (observation(result), rendered(result)):
+        assert text.encode("utf-8")
+        assert "\x00" not in text
+    assert all(same(result, result) for same in (equal_strict_2022, equal_strict_2024))
+    assert equal_typed(result, result, ordered=False)
+    assert equal_typed(result, result, ordered=True)
