@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 from sentinel.errors import UserError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sentinel.cascade.config import CascadeConfig
     from sentinel.cascade.gates import Thresholds
 
 
@@ -68,6 +71,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON instead of tables")
     add("--out", type=Path, metavar="FILE", help="write the JSON to a file")
     add("--export", type=Path, metavar="FILE", help="write the frozen monitor (strict mode)")
+    add("--report", type=Path, metavar="DIR", help="write a page of figures, and their CSV files")
+    add(
+        "--simulate",
+        type=int,
+        default=200,
+        metavar="DRAWS",
+        help="draws from a known law for the page, 0 for none (default: %(default)s)",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -98,18 +109,42 @@ def main(args: argparse.Namespace) -> int:
     )
     if args.export is not None and config.mode != "strict":
         raise UserError("paper mode exports no monitor", "use --mode strict")
-    found = driver.cascade(driver.read(args.table), config)
+    table = driver.read(args.table)
+    found = driver.cascade(table, config)
     if args.export is not None:
         _export(found, args.export)
     if args.out is not None:
         args.out.write_text(dumps(found), encoding="ascii")
+    page = None if args.report is None else _report(found, table, config, args)
     if args.json:
         sys.stdout.write(dumps(found))
     else:
         from sentinel.cascade import show
 
         show.show(found)
+        if page is not None:
+            print(f"page: {page}")
     return 0
+
+
+def _report(
+    found: dict[str, Any], table: pa.Table, config: CascadeConfig, args: argparse.Namespace
+) -> Path:
+    """Sweep the margin on the same draws, simulate, and write the page into a folder."""
+    from sentinel.cascade.margins import margin_sweep, with_margin
+    from sentinel.cascade.simulated import simulated_rows
+    from sentinel.report.cascade_page import render_cascade
+
+    if args.simulate < 0:
+        raise UserError(f"{args.simulate} draws", "give --simulate 0 or more")
+    rows = list(margin_sweep(table, config, with_margin(config.margin)))
+    simulated = None
+    if args.simulate:
+        simulated = simulated_rows(config.targets, args.simulate, seed=config.seed)
+    args.report.mkdir(parents=True, exist_ok=True)
+    title = f"Abort cascade: {args.table.name}"
+    page = args.report / "cascade.html"
+    return render_cascade(found, rows, page, simulated=simulated, title=title)
 
 
 def _given(path: Path) -> Thresholds:

@@ -76,6 +76,8 @@ class Line:
     dots: bool = False
     step: bool = False
     marks: Sequence[tuple[float, float, str]] = ()
+    sd: Sequence[float | None] = ()
+    """Half length of a vertical bar at each point; None draws none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,18 @@ class Panel:
     title: str
     lines: Sequence[Line] = ()
     empty: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BarPanel:
+    """One panel of bars: a group per category, in it a bar per (name, values, colour)."""
+
+    title: str
+    categories: Sequence[str]
+    series: Sequence[tuple[str, Sequence[float | None], str]]
+    empty: str = ""
+    rules: Sequence[float] = ()
+    """Heights of horizontal lines to compare with."""
 
 
 def line_panels(
@@ -98,10 +112,14 @@ def line_panels(
     baseline: float | None = None,
     columns: int = 3,
     whole_x: bool = False,
+    log_y: bool = False,
+    xticks: Sequence[float] = (),
+    size: tuple[float, float] = PANEL,
 ) -> str:
     """Small multiples of lines: ROC, reliability, risk–coverage, AUROC per step.
 
-    `diagonal` draws y = x, `baseline` a horizontal rule; one legend serves all panels.
+    `diagonal` draws y = x, `baseline` a horizontal rule, `log_y` a logarithmic axis in plain
+    numbers; one legend serves all panels.
     """
 
     def draw(axes: Axes, panel: Panel) -> None:
@@ -121,6 +139,14 @@ def line_panels(
             from matplotlib.ticker import MaxNLocator
 
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+        if xticks:
+            axes.set_xticks(list(xticks), [f"{x:g}" for x in xticks])
+        if log_y:
+            from matplotlib.ticker import NullFormatter, StrMethodFormatter
+
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+            axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)
 
@@ -129,7 +155,7 @@ def line_panels(
         for line in panel.lines:
             kinds.setdefault(line.label, line)
     legend = list(kinds.values()) if len(kinds) > 1 else []
-    return _grid(panels, draw, columns=columns, legend=legend)
+    return _grid(panels, draw, columns=columns, legend=legend, size=size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,25 +216,47 @@ def bars(
     series: Sequence[tuple[str, Sequence[float | None], str]],
     *,
     ylabel: str,
+    rules: Sequence[float] = (),
 ) -> str:
     """Grouped bars; an undefined value is a dash at the foot of its place, not a bar of 0."""
+    panel = BarPanel("", [label(c, 18) for c in categories], series, rules=rules)
+    size = (max(5.0, 1.6 * len(categories)), 2.7)
+    return bar_panels([panel], ylabel=ylabel, size=size)
 
-    def draw(axes: Axes, _: Any) -> None:
-        width = 0.8 / max(len(series), 1)
-        for k, (_name, values, color) in enumerate(series):
+
+def bar_panels(
+    panels: Sequence[BarPanel],
+    *,
+    ylabel: str,
+    xlabel: str = "",
+    columns: int = 3,
+    size: tuple[float, float] = PANEL,
+) -> str:
+    """Small multiples of grouped bars, one legend for all; undefined is a dash, not a bar of 0."""
+
+    def draw(axes: Axes, panel: BarPanel) -> None:
+        width = 0.8 / max(len(panel.series), 1)
+        for k, (_name, values, color) in enumerate(panel.series):
             for i, value in enumerate(values):
                 x = i - 0.4 + (k + 0.5) * width
                 if value is None:
                     axes.text(x, 0, "—", ha="center", va="bottom")
                 else:
                     axes.bar(x, value, width=width * 0.92, color=color)
-        axes.set_xticks(range(len(categories)), [label(c, 18) for c in categories])
+        for rule in panel.rules:
+            axes.axhline(rule, color=INK, linewidth=0.9, linestyle=(0, (3, 2)))
+        if panel.empty:
+            axes.text(0.5, 0.5, panel.empty, ha="center", va="center", transform=axes.transAxes)
+        axes.set_ylim(0, None if any(v for _, vs, _ in panel.series for v in vs) else 1)
+        axes.set_xticks(range(len(panel.categories)), [label(c) for c in panel.categories])
         axes.grid(axis="x", visible=False)
         axes.set_ylabel(ylabel)
+        if xlabel:
+            axes.set_xlabel(xlabel)
 
-    legend = [Line(name, (), (), color, dots=True) for name, _, color in series]
-    width = max(5.0, 1.6 * len(categories))
-    return _grid([None], draw, columns=1, legend=legend, size=(width, 2.7), title=lambda _: "")
+    kinds = {name: color for panel in panels for name, _, color in panel.series}
+    legend = [Line(name, (), (), color, dots=True) for name, color in kinds.items()]
+    return _grid(panels, draw, columns=columns, legend=legend, size=size)
 
 
 def label(text: str, width: int = 26) -> str:
@@ -234,6 +282,11 @@ def _line(axes: Axes, line: Line) -> None:
         markersize=3.5,
         drawstyle="steps-post" if line.step else "default",
     )
+    if any(v is not None for v in line.sd):
+        reach = [math.nan if v is None else v for v in line.sd]
+        axes.errorbar(
+            list(line.x), values, yerr=reach, fmt="none", ecolor=line.color, elinewidth=1, capsize=2
+        )
     for k, (x, y, name) in enumerate(line.marks):
         axes.plot([x], [y], marker="o", markersize=6, color=line.color, markeredgecolor=INK)
         axes.annotate(
@@ -260,10 +313,12 @@ def _grid(
         draw = lambda axes, _: axes.set_axis_off()  # noqa: E731
     columns = max(1, min(columns, len(items)))
     rows = math.ceil(len(items) / columns)
-    head = 0.32 if legend else 0.0
+    width = columns * size[0]
+    across = _across(legend, width)
+    head = 0.14 + 0.18 * math.ceil(len(legend) / across) if legend else 0.0
     with rc_context(_SETTINGS):
         figure = Figure(
-            figsize=(columns * size[0], rows * size[1] + head), layout="constrained"
+            figsize=(width, rows * size[1] + head), layout="constrained"
         )  # fmt: skip
         grid = figure.subplots(rows, columns, squeeze=False, sharey=sharey).ravel()
         for axes, item in zip(grid, items, strict=False):
@@ -272,11 +327,17 @@ def _grid(
         for axes in grid[len(items) :]:
             axes.set_axis_off()
         if legend:
-            _legend(figure, legend)
+            _legend(figure, legend, across)
         return to_svg(figure)
 
 
-def _legend(figure: Figure, lines: Iterable[Line]) -> None:
+def _across(lines: Sequence[Line], width: float) -> int:
+    """How many entries of a legend fit side by side into `width` inches, at most five."""
+    longest = max((len(label(line.label, 40)) for line in lines), default=0)
+    return max(1, min(len(lines), 5, int(width / (0.55 + 0.065 * longest))))
+
+
+def _legend(figure: Figure, lines: Iterable[Line], across: int) -> None:
     from matplotlib.lines import Line2D
 
     handles, names = [], []
@@ -294,7 +355,7 @@ def _legend(figure: Figure, lines: Iterable[Line]) -> None:
             )
         )
         names.append(label(line.label, 40))
-    figure.legend(handles, names, loc="outside upper center", ncols=min(len(names), 5))
+    figure.legend(handles, names, loc="outside upper center", ncols=across)
 
 
 def to_svg(figure: Figure) -> str:

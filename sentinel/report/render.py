@@ -36,7 +36,19 @@ def render_report(
     looks = Path(run_dir).absolute().parent.parent / "ledgers" if ledger is None else ledger
     sections = build(run, looks)
     heading = title or str(run.config.get("name") or page.parent.name)
-    html = to_html(sections, title=heading, subtitle=subtitle(run), tiles=tiles(run))
+    return write_page(page, sections, title=heading, subtitle=subtitle(run), tiles=tiles(run))
+
+
+def write_page(
+    page: Path,
+    sections: Sequence[Section],
+    *,
+    title: str,
+    subtitle: Sequence[str] = (),
+    tiles: Sequence[tuple[str, str]] = (),
+) -> Path:
+    """Write the sections as one page, and their data as CSV files beside it; return its path."""
+    html = to_html(sections, title=title, subtitle=subtitle, tiles=tiles)
     folder = page.parent / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for data in _all_data(sections):

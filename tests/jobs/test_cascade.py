@@ -136,3 +136,22 @@ def test_thresholds_of_an_earlier_run(
         assert says in capsys.readouterr().err
     file.unlink()
     assert main(arguments) == 2
+
+
+def test_report_is_written_beside_its_files(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    out = tmp_path / "page"
+    table = str(folder / "plain.parquet")
+    arguments = ["cascade", table, "--mode", "paper", "--seeds", "2", "--gates", "3", "--json"]
+    assert main([*arguments, "--report", str(out), "--simulate", "2"]) == 0
+    found = capsys.readouterr().out
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == found  # the page changes nothing that is printed
+    html = (out / "cascade.html").read_text(encoding="utf-8")
+    assert "Abort cascade: plain.parquet" in html
+    assert "2 draws" in html
+    assert (out / "report" / "cascade_margins.csv").is_file()
+    summary = json.loads(found)["cells"][0]["seeds"]["summary"]
+    assert f"{100 * summary[0]['recall_mean']:.1f} %" in html
+    assert main([*arguments, "--report", str(out), "--simulate", "-1"]) == 2
