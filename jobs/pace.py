@@ -50,13 +50,20 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def run(config: RunConfig, run_dir: RunDir, episodes: int = EPISODES) -> None:
-    """One agent after the other, in this process; agents without episodes are left out."""
+def run(
+    config: RunConfig, run_dir: RunDir, episodes: int = EPISODES, *, again: bool = True
+) -> None:
+    """One agent after the other, in this process; agents without episodes are left out.
+
+    `again=False` leaves those alone whose figure is there.
+    """
     from cluster.pace import measure
 
     for benchmark in config.benchmarks:
         for agent in config.agents:
             if not run_dir.table_path("episodes", benchmark.name, agent.name).exists():
+                continue
+            if not again and seconds_per_step(run_dir, benchmark.name, agent.name) is not None:
                 continue
             found = measure(_item(config, run_dir, benchmark, agent, episodes))
             if not found["steps"]:

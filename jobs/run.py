@@ -123,6 +123,8 @@ def run_stages(config: RunConfig, root: Path, stages: Sequence[str]) -> int:
             ) as cluster,
         ):
             for stage, module in zip(stages, modules, strict=True):
+                if stage == "bootstrap" and len(stages) > 1 and config.collect.timed_episodes:
+                    _time_agents(config, run_dir)
                 _run_stage(stage, module.run, config, run_dir, cluster)
     missing = [line for stage in stages for line in missing_parts(config, run_dir, stage)]
     for line in missing:
@@ -157,6 +159,13 @@ def _run_stage(
     with run_dir.timed(stage):
         function(config, run_dir, cluster)  # type: ignore[operator]
     _say(f"{stage}: done in {time.perf_counter() - start:.1f} s")
+
+
+def _time_agents(config: RunConfig, run_dir: RunDir) -> None:
+    """The serial timed rerun, while the workers idle; agents that were timed are not again."""
+    from jobs import pace
+
+    pace.run(config, run_dir, config.collect.timed_episodes, again=False)
 
 
 def missing_parts(config: RunConfig, run_dir: RunDir, stage: str) -> list[str]:

@@ -132,7 +132,9 @@ class CollectConfig(Section):
     temperature: Real = Field(default=0.0, ge=0)
     limit: int | None = Field(default=None, ge=1)
     """At most so many questions per benchmark, chosen by seed; None: all."""
-    UNHASHED = frozenset({"workers", "concurrency", "rollouts", "limit"})
+    timed_episodes: int = Field(default=0, ge=0)
+    """Train questions that `run` asks each agent again one by one, for the time that stops save."""
+    UNHASHED = frozenset({"workers", "concurrency", "rollouts", "limit", "timed_episodes"})
 
 
 class HeadsConfig(Section):
