@@ -126,7 +126,7 @@ def panels(document: Document, lines: Sequence[Row], what: str) -> list[figures.
             drawn.append(
                 figures.Line(
                     f"target {target}",
-                    [float(r["margin"]) + _APART * k for r in mine],
+                    [float(r["margin"]) + (_APART * k if any(sd) else 0) for r in mine],
                     y,
                     figures.CYCLE[k % len(figures.CYCLE)],
                     dots=True,

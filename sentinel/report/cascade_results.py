@@ -190,6 +190,7 @@ def sample_section(document: Document) -> Section:
             Head("Left out: no outcome", whole("unlabelled")),
             mode_head(),
         ),
+        rows=pivot(rows, ["sample"], "sample"),
     )
     items = tuple(
         (key.replace("_", " "), visible(", ".join(map(str, v)) if isinstance(v, list) else v))

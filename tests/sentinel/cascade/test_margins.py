@@ -10,7 +10,7 @@ import random_rounds
 from sentinel.cascade import CascadeConfig, draw
 from sentinel.cascade.margins import MARGINS, margin_rows, margin_summary, with_margin
 from sentinel.cascade.simulated import simulated_rows
-from sentinel.cascade.simulation import METHODS, Law, simulate
+from sentinel.cascade.simulation import METHODS, Law, clustered, simulate
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -65,3 +65,5 @@ def test_simulated_rows_are_the_simulations_rates():
         assert row["promises"] is (row["method"] != "margin")
     below = [r["below"] for r in found["gates"]]
     np.testing.assert_array_equal(below, direct.gate_broken.mean(axis=0).ravel())
+    everything, one = clustered(Law(), 4, "0.9")
+    assert [r["certified"] for r in found["clustered"]] == [everything, one]
