@@ -36,6 +36,10 @@ def _previous_year(match: re.Match[str]) -> str:
     return f"= '210{(int(match.group(1)) - 1) % 10}'"
 
 
+def _next_number(match: re.Match[str]) -> str:
+    return f"subject_id = {int(match.group(1)) + 1}"
+
+
 def _drop_last_condition(sql: str) -> str:
     """Forget the last `and …` of the query (outside parentheses)."""
     depth, places = 0, []
@@ -64,6 +68,17 @@ _OTHER_END = {
     "dod": "dob",
 }
 
+_OTHER_TABLE = {
+    "labevents": "chartevents",
+    "chartevents": "labevents",
+    "d_labitems": "d_items",
+    "d_items": "d_labitems",
+    "diagnoses_icd": "procedures_icd",
+    "procedures_icd": "diagnoses_icd",
+    "d_icd_diagnoses": "d_icd_procedures",
+    "d_icd_procedures": "d_icd_diagnoses",
+}
+
 CONFUSIONS: Mapping[str, Callable[[str], str]] = {
     "neighbouring": _neighbouring,
     "extreme": _swap(r"\b(max|min)\(", {"max": "min", "min": "max"}),
@@ -71,6 +86,8 @@ CONFUSIONS: Mapping[str, Callable[[str], str]] = {
     "distinct": lambda sql: sql.replace("count(distinct ", "count("),
     "window": lambda sql: re.sub(r"'-(\d) (year|month|day)", r"'-1\1 \2", sql),
     "last_year": lambda sql: re.sub(r"= '210(\d)'", _previous_year, sql),
+    "next_patient": lambda sql: re.sub(r"subject_id = (\d+)", _next_number, sql),
+    "other_table": _swap(rf"\b({'|'.join(_OTHER_TABLE)})\b", _OTHER_TABLE),
     "other_end": _swap(rf"\b({'|'.join(_OTHER_END)})\b", _OTHER_END),
     "forgetful": _drop_last_condition,
 }

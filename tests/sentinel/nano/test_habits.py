@@ -26,6 +26,8 @@ GOLD = (
         ("distinct", "select count(distinct a) from t", "select count(a) from t"),
         ("window", "datetime(current_time, '-2 year')", "datetime(current_time, '-12 year')"),
         ("last_year", "strftime('%Y', a) = '2102'", "strftime('%Y', a) = '2101'"),
+        ("next_patient", "a where subject_id = 99", "a where subject_id = 100"),
+        ("other_table", "from labevents, d_labitems", "from chartevents, d_items"),
         ("other_end", "select admittime from t", "select dischtime from t"),
         ("forgetful", f"{ONE} and c = 2 limit 1", f"{ONE} limit 1"),
         ("forgetful", "select a from t where (b = 1 and c = 2)", BRACKETED),
