@@ -100,7 +100,7 @@ def section(document: Document) -> Section:
         ),
         notes=(
             "Only successes of independent tasks count, one rollout of each.",
-            *((f"This table: {UNTESTED}.",) if untested else ()),
+            *((f"This table: {UNTESTED}.",) if untested and rows else ()),
         ),
     )
     here = TableView(

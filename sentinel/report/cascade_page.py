@@ -10,10 +10,10 @@ from sentinel.report import (
     cascade_cost,
     cascade_frontier,
     cascade_margins,
-    cascade_results,
     cascade_simulated,
 )
-from sentinel.report.blocks import Row, Section
+from sentinel.report import cascade_results as results
+from sentinel.report.blocks import Row, Section, visible
 from sentinel.report.cascade_rows import Document, modes, targets
 from sentinel.report.render import write_page
 
@@ -54,6 +54,29 @@ def render_cascade(
     )
 
 
+def render_sweep(found: Document, out: Path, *, title: str = "Abort cascade: sweep") -> Path:
+    """The page of a sweep over cells, scorers and seeds: frontier, recall, cost; return its path.
+
+    Args:
+        found: mode, settings, and per cell and scorer the `summary` over its seeds, as
+            `cascade-sweep.json` holds them; `missing` blocks are named.
+        out: the page. The CSV files go to `report/` beside it.
+        title: heading of the page.
+    """
+    missing = [visible(name) for name in found.get("missing", ())]
+    facts = results.settings(found, *((("missing blocks", ", ".join(missing)),) if missing else ()))
+    return write_page(
+        Path(out).absolute(),
+        [
+            *cascade_frontier.sections(found),
+            cascade_cost.section(found),
+            Section("settings", "Settings", "", (facts,)),
+        ],
+        title=title,
+        subtitle=subtitle(found),
+    )
+
+
 def build(
     document: Document,
     rows: Sequence[Row],
@@ -61,14 +84,14 @@ def build(
 ) -> list[Section]:
     """All sections in the order of the page."""
     return [
-        cascade_results.section(document),
+        results.section(document),
         *cascade_frontier.sections(document),
         *cascade_budget.sections(document),
         cascade_margins.section(document, rows),
         cascade_cost.section(document),
         *([cascade_simulated.section(simulated)] if simulated and simulated["methods"] else []),
-        cascade_results.gate_section(document),
-        cascade_results.sample_section(document),
+        results.gate_section(document),
+        results.sample_section(document),
     ]
 
 

@@ -192,13 +192,19 @@ def sample_section(document: Document) -> Section:
         ),
         rows=pivot(rows, ["sample"], "sample"),
     )
+    search = document["search"] + ("" if document["searched"] else ": too large, not searched")
+    return Section(
+        "samples", "Samples and settings", "", (view, settings(document, ("search", search)))
+    )
+
+
+def settings(document: Document, *more: tuple[str, str]) -> Facts:
+    """The settings, as the document has them."""
     items = tuple(
         (key.replace("_", " "), visible(", ".join(map(str, v)) if isinstance(v, list) else v))
         for key, v in document["settings"].items()
     )
-    search = document["search"] + ("" if document["searched"] else ": too large, not searched")
-    facts = Facts("Settings", (*items, ("search", search)))
-    return Section("samples", "Samples and settings", "", (view, facts))
+    return Facts("Settings", (*items, *more))
 
 
 def _method(row: Row) -> Cell | str:

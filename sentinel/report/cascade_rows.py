@@ -35,14 +35,22 @@ SEEDS = (
 def entries(document: Document) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
     """(Identity of the row, cell) per cell and scorer of the document, in its order."""
     for cell in document["cells"]:
-        yield {k: cell[k] for k in ("cell", "scorer", "mode")}, cell
+        mode = cell.get("mode", document["mode"])
+        yield {"cell": cell["cell"], "scorer": cell["scorer"], "mode": mode}, cell
 
 
 def targets(document: Document) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
     """(Identity of the row, target) per cell, scorer and target: the first draw in full."""
     for name, cell in entries(document):
-        for target in cell["targets"]:
+        for target in cell.get("targets", ()):
             yield {**name, "target": target["target"], "seed": cell["seed"]}, target
+
+
+def summary(cell: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Mean ± sd over seeds: of a table's document, or of a sweep's; [] where it has one split."""
+    if "summary" in cell:
+        return list(cell["summary"])
+    return list(cell["seeds"]["summary"]) if cell["seeds"] else []
 
 
 def allocation_rows(document: Document) -> list[dict[str, Any]]:
@@ -51,8 +59,8 @@ def allocation_rows(document: Document) -> list[dict[str, Any]]:
     """
     out: list[dict[str, Any]] = []
     for name, cell in entries(document):
-        if cell["seeds"]:
-            for line in cell["seeds"]["summary"]:
+        if summary(cell):
+            for line in summary(cell):
                 missing = line["no_recall"]
                 note = f"{missing} seeds have no test success" if missing else None
                 out.append({**name, **line, "note": note})
@@ -162,7 +170,8 @@ def modes(document: Document) -> str:
 
 def splits(document: Document) -> str:
     """How many splits the means are over, in words."""
-    numbers = sorted({cell["seeds"]["n"] if cell["seeds"] else 1 for cell in document["cells"]})
+    found = (max((line["seeds"] for line in summary(c)), default=1) for c in document["cells"])
+    numbers = sorted(set(found))
     if numbers in ([], [1]):
         return "one split: points without a bar, no spread is known"
     many = "–".join(str(n) for n in dict.fromkeys((numbers[0], numbers[-1])))

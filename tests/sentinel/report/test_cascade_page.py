@@ -14,7 +14,7 @@ import pytest
 from made_run import HOSTILE
 
 from sentinel.cascade.simulated import simulated_rows
-from sentinel.report.cascade_page import render_cascade
+from sentinel.report.cascade_page import render_cascade, render_sweep
 
 Made = tuple[dict[str, Any], list[dict[str, Any]]]
 SECTIONS = {
@@ -195,6 +195,26 @@ def test_without_successes_recall_is_a_dash_with_its_reason(tmp_path: Path):
     assert {r["recall_mean"] for r in read(page, "cascade_allocations")} == {""}
     assert {r["recall_mean"] for r in read(page, "cascade_margins")} == {""}
     assert "nan" not in words.lower()
+
+
+def test_a_sweep_has_the_same_means(paper: Made, paper_page: Path, tmp_path: Path):
+    document, _ = paper
+    found = {
+        **{k: document[k] for k in ("version", "mode", "settings")},
+        "cells": [
+            {"cell": c["cell"], "scorer": c["scorer"], "seeds": 3, "summary": c["seeds"]["summary"]}
+            for c in document["cells"]
+        ],
+        "missing": [HOSTILE],
+    }
+    page = render_sweep(found, tmp_path / "x.html")
+    assert read(page, "cascade_allocations") == read(paper_page, "cascade_allocations")
+    html = page.read_text(encoding="utf-8")
+    assert not {tag for tag, _ in Tags(html).found} & {"script", "img"}
+    assert "mean of 3 splits" in html
+    assert "missing blocks" in html
+    assert "guaranteed" not in html
+    assert render_sweep({**found, "cells": []}, tmp_path / "none" / "x.html").is_file()
 
 
 def test_hostile_names_are_text(hostile_page: Path):
