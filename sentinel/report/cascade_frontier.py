@@ -43,7 +43,7 @@ def sections(document: Document) -> list[Section]:
             xlabel="target ρ*",
             ylabel="test savings",
             ylim=(0, most(rows)),
-            xticks=asked,
+            xticks=ticks(asked),
             size=size(document),
         ),
         f"Share of the test episodes' cost that is saved, per target; {drawn} Read it with the "
@@ -59,7 +59,7 @@ def sections(document: Document) -> list[Section]:
             xlim=reach(asked),
             ylim=heights(rows),
             diagonal=True,
-            xticks=asked,
+            xticks=ticks(asked),
             size=size(document),
         ),
         f"Share of the successful test episodes that survive, against the target (dotted: equal); "
@@ -154,6 +154,16 @@ def reach(asked: Sequence[float]) -> tuple[float, float]:
     low, high = (asked[0], asked[-1]) if asked else (0.0, 1.0)
     room = max(0.02, 0.08 * (high - low))
     return low - room, high + room
+
+
+def ticks(asked: Sequence[float]) -> list[float]:
+    """The targets to label, ascending: the largest, and those that leave room for its words."""
+    room = 0.12 * (asked[-1] - asked[0]) if asked else 0
+    kept: list[float] = []
+    for target in reversed(asked):
+        if not kept or kept[-1] - target >= room:
+            kept.append(target)
+    return kept[::-1]
 
 
 def heights(rows: Sequence[Row]) -> tuple[float, float]:
