@@ -65,6 +65,10 @@ class _Listener(tune.Callback):
         self.progress = progress
         self.errors: dict[int, ItemError] = {}
 
+    def __reduce__(self) -> tuple[type[_Listener], tuple[None]]:
+        # Tune stores its callbacks for a restore that never comes; a progress bar cannot be stored.
+        return _Listener, (None,)
+
     def on_trial_complete(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:

@@ -56,10 +56,15 @@ def cascade(table: pa.Table, config: CascadeConfig | None = None) -> dict[str, A
     }
 
 
-def draws(rounds: Rounds, config: CascadeConfig) -> Iterator[Draw]:
-    """One draw per seed; a table with its own pools has only one."""
+def seeds(rounds: Rounds, config: CascadeConfig) -> range:
+    """The seeds to draw splits by; a table with its own pools has only one."""
     own = bool((rounds.pool != "").any())
-    for seed in range(config.seed, config.seed + (1 if own else config.seeds)):
+    return range(config.seed, config.seed + (1 if own else config.seeds))
+
+
+def draws(rounds: Rounds, config: CascadeConfig) -> Iterator[Draw]:
+    """One draw per seed."""
+    for seed in seeds(rounds, config):
         yield draw(rounds, config, seed)
 
 
@@ -71,7 +76,7 @@ def cell(rounds: Rounds, config: CascadeConfig) -> dict[str, Any]:
     for other in many:
         lines += rows(other)
     parts = first.sample
-    seeds = len({line["seed"] for line in lines})
+    drawn = len({line["seed"] for line in lines})
     return {
         "cell": rounds.cell,
         "scorer": rounds.scorer,
@@ -96,7 +101,7 @@ def cell(rounds: Rounds, config: CascadeConfig) -> dict[str, Any]:
         "gates": gates(first.thresholds, config, parts.repeated),
         "alive": [int(rounds.alive[rounds.labelled, r].sum()) for r in range(rounds.gates)],
         "targets": [_target(t, first, config) for t in first.targets],
-        "seeds": {"n": seeds, "rows": lines, "summary": summary(lines)} if seeds > 1 else None,
+        "seeds": {"n": drawn, "rows": lines, "summary": summary(lines)} if drawn > 1 else None,
     }
 
 

@@ -113,8 +113,8 @@ def _seeds(seeds: dict[str, Any], console: Console) -> None:
         table.add_row(
             row["target"],
             row["allocation"],
-            _spread(row["recall_mean"], row["recall_sd"]),
-            _spread(row["savings_mean"], row["savings_sd"]),
+            spread(row["recall_mean"], row["recall_sd"]),
+            spread(row["savings_mean"], row["savings_sd"]),
             str(row["no_op"]),
             str(row["no_recall"]),
         )
@@ -151,7 +151,8 @@ def share(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"
 
 
-def _spread(mean: float | None, sd: float | None) -> str:
+def spread(mean: float | None, sd: float | None) -> str:
+    """`95.1 % ± 1.2`; a dash where there is no mean."""
     if mean is None:
         return "–"
     return f"{100 * mean:.1f} %" + ("" if sd is None else f" ± {100 * sd:.1f}")

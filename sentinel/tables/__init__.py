@@ -11,6 +11,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from sentinel.tables.decisions import (
+    CASCADE_ROWS,
     DECISIONS,
     INTERVALS,
     PREFIX_SCORES,
@@ -43,6 +44,7 @@ ALL = {
         SCORES,
         PREFIX_SCORES,
         ROUND_SCORES,
+        CASCADE_ROWS,
         DECISIONS,
         INTERVALS,
     )
@@ -56,6 +58,7 @@ def diff(name: str, left: pa.Table, right: pa.Table) -> list[str]:
 
 __all__ = [
     "ALL",
+    "CASCADE_ROWS",
     "DECISIONS",
     "ENDS",
     "EPISODES",

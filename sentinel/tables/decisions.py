@@ -61,6 +61,24 @@ ROUND_SCORES = Table(
 )
 ROUND_SCORES_OPTIONAL = ("cell", "scorer", "pool")
 
+CASCADE_ROWS = Table(
+    "cascade_rows",
+    ("cell", "scorer", "seed", "target", "allocation"),
+    {
+        "cell": exact(STRING, "task set × agent"),
+        "scorer": exact(STRING, "what gave the score"),
+        "mode": exact(STRING, "strict or paper"),
+        "method": exact(STRING, "fixed-sequence, full-search, certificate or margin"),
+        "seed": exact(INT, "of the splits and rollouts"),
+        "target": exact(STRING, "ρ* as a decimal"),
+        "allocation": exact(STRING, "cascade, single-gate, uniform or no-op"),
+        "recall": maybe(FLOAT, "share of the test successes kept; null without any"),
+        "savings": maybe(FLOAT, "share of the test cost saved; null without any cost"),
+        "successes": exact(INT, "test episodes with y = 1"),
+        "no_op": exact(BOOL, "it aborts nothing"),
+    },
+)
+
 DECISIONS = Table(
     "decisions",
     ("benchmark", "agent", "episode_id", "system", "lam"),
