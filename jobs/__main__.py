@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("jobs.run", "stage 6: one self-contained HTML page"),
     "decide": ("jobs.decide", "the decision layer alone, on anyone's prefix_scores table"),
     "cascade": ("jobs.cascade", "the abort cascade alone, on anyone's round_scores table"),
+    "cascade-sweep": ("jobs.cascade_sweep", "the cascade of many cells, scorers and seeds on Ray"),
     "import-chat": ("jobs.import_chat", "score chat episodes collected elsewhere, for cascade"),
     "plan-certificate": (
         "jobs.plan_certificate",
