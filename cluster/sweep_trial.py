@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ray._raylet
+import ray.cloudpickle
 from ray import tune
 from ray.tune.experiment import Trial
 
@@ -79,8 +80,13 @@ class _Listener(tune.Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
         """Its process died, more often than it is retried."""
-        error = trial.get_pickled_error() or trial.get_error() or RuntimeError("unknown")
-        self._note(trial, failure(error))
+        path = trial.pickled_error_file
+        if path is None or not Path(path).exists():
+            self._note(
+                trial, ItemError("ray", "Ray Tune gave its trial up", trial.get_error() or "")
+            )
+        else:
+            self._note(trial, failure(ray.cloudpickle.loads(Path(path).read_bytes())))
 
     def _note(self, trial: Trial, fault: ItemError | None) -> None:
         if fault is not None:

@@ -7,12 +7,14 @@ same table, byte for byte).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from cluster import files
 from cluster.ledger import Ledger
 from cluster.pool import ItemError
+from cluster.sweep import Block, sweep
 from jobs.calibrate import (
     join,
     manifest_hash,
@@ -22,7 +24,7 @@ from jobs.calibrate import (
     write_bytes,
 )
 from jobs.pace import seconds_per_step
-from sentinel.decide import DecideConfig, Evaluation, Policy, driver, from_table
+from sentinel.decide import DecideConfig, Evaluation, Policy, blocks, driver, from_table
 from sentinel.decide.evaluate import interval_table, rescore
 from sentinel.errors import UserError
 
@@ -30,8 +32,12 @@ if TYPE_CHECKING:
     from cluster.pool import Cluster
     from cluster.run_dir import RunDir
     from jobs.config import RunConfig
+    from sentinel.decide.ladder import Statistic
+    from sentinel.decide.table import Floats
 
 STAGE = "bootstrap"
+DRAWS = "bootstrap-draws"
+"""The sweep over blocks of resamples; its parts lie beside those of the stage."""
 
 
 def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
@@ -49,16 +55,8 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
                 run_dir.compact(STAGE, *names, ["intervals"])
             else:
                 waiting.append(names)
-    items = (
-        driver.Item(
-            benchmark,
-            agent,
-            run_dir.read("prefix_scores", benchmark, agent),
-            Policy.load(monitor_folder(run_dir, benchmark, agent)),
-            options_of(config, run_dir, benchmark, agent),
-        )
-        for benchmark, agent in waiting
-    )
+    draws = auroc_draws(config, run_dir, cluster, waiting)
+    items = (replace(_item(config, run_dir, *names), draws=draws.get(names)) for names in waiting)
     faults: list[UserError] = []
     for item, result in cluster.map(STAGE, driver.evaluate_item, items):
         if not isinstance(result, ItemError):
@@ -68,6 +66,45 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
         else:
             result.reraise()
     raise_first(faults)
+
+
+def _item(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> driver.Item:
+    return driver.Item(
+        benchmark,
+        agent,
+        run_dir.read("prefix_scores", benchmark, agent),
+        Policy.load(monitor_folder(run_dir, benchmark, agent)),
+        options_of(config, run_dir, benchmark, agent),
+    )
+
+
+def auroc_draws(
+    config: RunConfig, run_dir: RunDir, cluster: Cluster, waiting: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], dict[Statistic, Floats]]:
+    """Resampled AUROCs of the agents whose blocks `bootstrap.driver` gives to Ray Tune.
+
+    Finished blocks are kept; more resamples add blocks. Raises the error of a block that failed.
+    """
+    chosen, counted, hashes = [], [], []
+    how = config.bootstrap.driver
+    for names in waiting if how != "inline" else ():
+        item = _item(config, run_dir, *names)
+        if how == "tune" or blocks.many(item.table, item.config):
+            chosen.append(names)
+            counted.append(blocks.count(item.benchmark, item.policy, item.table, item.config))
+            prefixes = run_dir.table_hash("prefix_scores", *names)
+            hashes.append(files.digest([prefixes, item.policy.hash(), item.config.seed]))
+    planned = [
+        Block(*chosen[part.index], part.name, part, hashes[part.index])
+        for part in blocks.blocks(counted, config.bootstrap.resamples)
+    ]
+    sweep(cluster, run_dir, DRAWS, planned, blocks.block, counted).reraise()
+    found = {}
+    for names in chosen:
+        wanted = {b.item for b in planned if (b.benchmark, b.agent) == names}
+        parts = run_dir.read_parts(DRAWS, *names, "bootstrap_draws")
+        found[names] = blocks.gather(table for item, table in parts if item in wanted)
+    return found
 
 
 def options_of(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> DecideConfig:

@@ -217,8 +217,13 @@ class DecideConfig(Section):
 class BootstrapConfig(Section):
     """Cluster-bootstrap intervals."""
 
+    UNHASHED: ClassVar[frozenset[str]] = frozenset({"driver"})
     resamples: int = Field(default=2000, ge=1)
     seed: int = Field(default=42, ge=0)
+    driver: Literal["auto", "tune", "inline"] = "auto"
+    """Where AUROCs, whose cost grows with groups², are resampled: `tune` as Ray Tune trials (agent
+    × statistic × 2,000 resamples), `inline` with the agent's other statistics, `auto` by their
+    size. The intervals are the same, bit for bit."""
 
 
 class ReportConfig(Section):

@@ -22,6 +22,8 @@ MIN_CLUSTERS = 10
 TOO_FEW = "too few groups"
 _LEVELS = (2.5, 97.5)
 _BLOCK = 2048
+_SKIP = 4096
+"""Rows drawn at a time where earlier rows are only passed over."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,14 @@ def group_index(groups: Sequence[str] | ArrayLike) -> tuple[list[str], IntArray]
     return distinct, np.array([where[name] for name in names], dtype=np.int64)
 
 
-def cluster_weights(n_groups: int, resamples: int = 2000, seed: int = 42) -> FloatArray:
+def cluster_weights(
+    n_groups: int, resamples: int = 2000, seed: int = 42, start: int = 0
+) -> FloatArray:
     """How often each group is drawn in each resample, shape (resamples, n_groups).
 
     Each row is a multinomial draw of `n_groups` groups with replacement; the same seed gives the
     same weights on any machine, and all statistics of one pool share them (paired resamples).
+    `start` passes over as many rows first: blocks one after the other are the whole.
 
     >>> cluster_weights(3, 4).sum(axis=1).tolist()
     [3.0, 3.0, 3.0, 3.0]
@@ -71,7 +76,10 @@ def cluster_weights(n_groups: int, resamples: int = 2000, seed: int = 42) -> Flo
     if n_groups == 0:
         return np.zeros((resamples, 0))
     rng = np.random.Generator(np.random.PCG64(seed))
-    draws = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=resamples)
+    share = np.full(n_groups, 1 / n_groups)
+    for at in range(0, start, _SKIP):
+        rng.multinomial(n_groups, share, size=min(_SKIP, start - at))
+    draws = rng.multinomial(n_groups, share, size=resamples)
     return draws.astype(np.float64)
 
 
@@ -259,7 +267,11 @@ def auroc(scores: ArrayLike, positive: ArrayLike) -> float | None:
 
 
 def auroc_interval(
-    scores: ArrayLike, positive: ArrayLike, index: IntArray, weights: FloatArray
+    scores: ArrayLike,
+    positive: ArrayLike,
+    index: IntArray,
+    weights: FloatArray,
+    draws: FloatArray | None = None,
 ) -> Interval:
     """Cluster interval of an AUROC; resamples without both classes are dropped and counted.
 
@@ -268,12 +280,16 @@ def auroc_interval(
     scores, positive : (n,); rows with a NaN score are left out, `n` counts the others.
     index : (n,) group of each row.
     weights : (resamples, n_groups) from `cluster_weights`.
+    draws : (kept,) AUROCs of these very resamples where they are known; None computes them.
     """
     x = np.asarray(scores, dtype=np.float64)
     seen = ~np.isnan(x)
     y, where = np.asarray(positive, dtype=bool)[seen], index[seen]
-    counts = concordance(x[seen], y, where, weights.shape[1])
-    point = counts.auroc
+    if draws is None:
+        counts = concordance(x[seen], y, where, weights.shape[1])
+        point = counts.auroc
+        draws = counts.resampled(weights) if point is not None else np.zeros(0)
+    else:
+        point = auroc(x, positive)
     clusters = len(np.unique(where))
-    draws = counts.resampled(weights) if point is not None else np.zeros(0)
     return percentile(point, draws, len(weights), len(y), clusters)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from sentinel.bootstrap import Interval, auroc_interval
 from sentinel.calibrate import reliability, sigmoid
 from sentinel.decide.ladder import Clusters
 from sentinel.decide.policy import Policy
@@ -16,6 +15,8 @@ CHOW_POINTS = (0.5, 0.8, 0.9)
 """Thresholds τ at λ = 1, 4, 9, marked on the withhold ROC."""
 WITHHELD = 2.0
 """Score of an answer that never reaches Chow's rule: above every 1 − p."""
+WITHHOLD = ("auroc_withhold", "deployed", "-")
+"""The statistic's name in the table `intervals`."""
 
 
 def auroc_rows(policy: Policy, pool: Prefixes, clusters: Clusters) -> list[dict[str, Any]]:
@@ -46,9 +47,8 @@ def _auroc(
     target: str, t: str, score: str, values: Floats, positive: Bools, use: Bools, clusters: Clusters
 ) -> dict[str, Any]:
     missing = int(np.isnan(values[use]).sum())
-    found: Interval = auroc_interval(
-        values[use], positive[use], clusters.index[use], clusters.weights
-    )
+    name = (f"auroc_{target}", score, f"t={t}")
+    found = clusters.auroc(name, values[use], positive[use], clusters.index[use])
     return {
         "target": target,
         "t": t,
@@ -74,7 +74,7 @@ def withhold(policy: Policy, pool: Prefixes, clusters: Clusters) -> dict[str, An
     value = np.where(hidden, WITHHELD, 1 - p)
     bad = ~answers.good
     n_bad, n_good = int(bad.sum()), int((~bad).sum())
-    found = auroc_interval(value, bad, index, clusters.weights)
+    found = clusters.auroc(WITHHOLD, value, bad, index)
     result = {**found.to_dict(), "positives": n_bad, "gated": int(gated.sum())}
     if not n_bad or not n_good:
         return {**result, "points": None, "chow": None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from sentinel import tables, user_tables
 from sentinel.decide.config import DecideConfig
 from sentinel.decide.evaluate import Evaluation, evaluate
 from sentinel.decide.fit import fit
+from sentinel.decide.ladder import Statistic
 from sentinel.decide.policy import Policy
-from sentinel.decide.table import agents_of, from_table
+from sentinel.decide.table import Floats, agents_of, from_table
 from sentinel.errors import UserError
 from sentinel.user_tables import dumps as dumps
 
@@ -81,8 +82,9 @@ class Item:
     table: pa.Table
     policy: Policy
     config: DecideConfig
+    draws: Mapping[Statistic, Floats] | None = None
 
 
 def evaluate_item(item: Item) -> Evaluation:
     """Evaluate a frozen policy; the same on any worker."""
-    return evaluate(item.policy, item.table, item.config)
+    return evaluate(item.policy, item.table, item.config, draws=item.draws)

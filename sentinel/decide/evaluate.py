@@ -13,10 +13,10 @@ from sentinel import tables
 from sentinel.bootstrap import Interval, ratio_interval
 from sentinel.decide import curves, ladder
 from sentinel.decide.config import DecideConfig
-from sentinel.decide.ladder import Clusters
+from sentinel.decide.ladder import Clusters, Statistic
 from sentinel.decide.play import EXIT_NAMES, Decisions, apply, systems_of
 from sentinel.decide.policy import Policy
-from sentinel.decide.table import Prefixes, from_table
+from sentinel.decide.table import Floats, Prefixes, from_table
 
 NO_LAMBDA = -1.0
 VERSION = 1
@@ -77,6 +77,7 @@ def evaluate(
     data: pa.Table | Prefixes,
     config: DecideConfig | None = None,
     pool_name: str = "heldout",
+    draws: Mapping[Statistic, Floats] | None = None,
 ) -> Evaluation:
     """Everything that is read on the held-out pool, once, with all thresholds frozen.
 
@@ -85,6 +86,7 @@ def evaluate(
     policy : from `fit`. Stops are played at the λ it was fitted for.
     data : `prefix_scores` of one agent, or its columns.
     config : shares, resamples and seed of the intervals, seconds per step.
+    draws : resampled AUROCs computed elsewhere (`decide.blocks`); None computes them here.
 
     The summary holds: `episodes`, `unlabelled`, `groups`, `always_abstain`; `ladder` (a row per
     system and λ with score, coverage, accuracy, exits, savings, intervals, †); `gate` (its rate on
@@ -96,7 +98,7 @@ def evaluate(
     columns = data if isinstance(data, Prefixes) else from_table(data)
     whole = columns.in_pool(pool_name, labelled=False)
     pool = whole.take(whole.labelled)
-    clusters = Clusters.of(pool, config.resamples, config.seed)
+    clusters = Clusters.of(pool, config.resamples, config.seed, draws)
     intervals: dict[Key, Interval] = {}
     played: list[Decisions] = []
     rungs: list[dict[str, Any]] = []

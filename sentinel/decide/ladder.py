@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from sentinel.bootstrap import (
     Interval,
+    auroc_interval,
     cluster_weights,
     group_index,
     group_sums,
@@ -21,25 +22,40 @@ from sentinel.bootstrap import (
 )
 from sentinel.decide.play import CHOW, GATE, STOP, Decisions
 from sentinel.decide.policy import Policy
-from sentinel.decide.table import Floats, Ints, Prefixes
+from sentinel.decide.table import Bools, Floats, Ints, Prefixes
+
+Statistic = tuple[str, str, str]
+"""Statistic, system and stratum, as the table `intervals` names them."""
 
 
 @dataclass(frozen=True)
 class Clusters:
     """Groups of a pool with shared bootstrap weights, so that all comparisons are paired.
 
-    `index` (E,) group of each episode, `weights` (resamples, G).
+    `index` (E,) group of each episode, `weights` (resamples, G); `draws` resampled AUROCs by
+    (statistic, system, stratum) where they were computed block by block, see `decide.blocks`.
     """
 
     names: list[str]
     index: Ints
     weights: Floats
+    draws: Mapping[Statistic, Floats] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, pool: Prefixes, resamples: int, seed: int) -> Clusters:
+    def of(
+        cls,
+        pool: Prefixes,
+        resamples: int,
+        seed: int,
+        draws: Mapping[Statistic, Floats] | None = None,
+    ) -> Clusters:
         """Draw the weights once for a pool."""
         names, index = group_index(pool.group)
-        return cls(names, index, cluster_weights(len(names), resamples, seed))
+        return cls(names, index, cluster_weights(len(names), resamples, seed), draws or {})
+
+    def auroc(self, name: Statistic, scores: Floats, positive: Bools, index: Ints) -> Interval:
+        """Interval of one AUROC over the rows given, `index` their groups."""
+        return auroc_interval(scores, positive, index, self.weights, self.draws.get(name))
 
     def sums(self, values: Any) -> Floats:
         """Group sums (G,) of per-episode values."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from sentinel.tables.decisions import (
+    BOOTSTRAP_DRAWS,
     CASCADE_ROWS,
     DECISIONS,
     INTERVALS,
@@ -46,6 +47,7 @@ ALL = {
         ROUND_SCORES,
         CASCADE_ROWS,
         DECISIONS,
+        BOOTSTRAP_DRAWS,
         INTERVALS,
     )
 }
@@ -58,6 +60,7 @@ def diff(name: str, left: pa.Table, right: pa.Table) -> list[str]:
 
 __all__ = [
     "ALL",
+    "BOOTSTRAP_DRAWS",
     "CASCADE_ROWS",
     "DECISIONS",
     "ENDS",

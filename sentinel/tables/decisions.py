@@ -95,6 +95,19 @@ DECISIONS = Table(
     },
 )
 
+BOOTSTRAP_DRAWS = Table(
+    "bootstrap_draws",
+    ("benchmark", "agent", "statistic", "system", "stratum", "resample"),
+    {
+        **WHERE,
+        "statistic": exact(STRING, "as in `intervals`"),
+        "system": exact(STRING, "as in `intervals`"),
+        "stratum": exact(STRING, "as in `intervals`"),
+        "resample": exact(INT, "row of the resampling weights, from 0"),
+        "value": maybe(FLOAT, "the statistic of that resample; null where it is undefined"),
+    },
+)
+
 INTERVALS = Table(
     "intervals",
     ("benchmark", "agent", "statistic", "system", "lam", "stratum"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -293,3 +294,67 @@ def test_agents_are_decided_alone(tmp_path: Path, capsys: pytest.CaptureFixture[
     code, _, err = decide(capsys, tmp_path / "both.parquet", "--agent", "c")
     assert code == 2
     assert "it has: a, b" in err
+
+
+def with_driver(driver: str, resamples: int = 100) -> RunConfig:
+    return config(bootstrap={"resamples": resamples, "driver": driver})
+
+
+def outcome(run_dir: RunDir) -> list[Any]:
+    folder = calibrate.monitor_folder(run_dir, "clinic", "solid")
+    evaluation = json.loads((folder / "evaluation.json").read_text())
+    del evaluation["ledger"]  # the second look at one pool is counted
+    return [(folder / "decide.json").read_bytes(), evaluation, run_dir.read("intervals")]
+
+
+def test_aurocs_in_blocks_of_resamples_give_the_same_bytes(
+    run_dir: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """agent × statistic × block of resamples; more resamples keep the finished blocks."""
+    stages(with_driver("inline"), run_dir)
+    assert run_dir.items(bootstrap.DRAWS, "clinic", "solid") == []
+    monkeypatch.setattr("sentinel.decide.blocks.BLOCK", 30)
+    second = RunDir(tmp_path / "runs" / "blocks")
+    write_tables(second)
+    stages(with_driver("tune"), second)
+    assert outcome(second) == outcome(run_dir)
+    items = second.items(bootstrap.DRAWS, "clinic", "solid")
+    assert "auroc_correctness head t=T resamples-90-99" in items
+    assert len(items) % 4 == 0
+    assert tables.BOOTSTRAP_DRAWS.name in tables.ALL
+    first = second.marker_path(bootstrap.DRAWS, "clinic", "solid", items[0])
+    before = first.read_text()
+    for folder in ("parts/bootstrap", "monitor/clinic/solid/evaluation.json"):
+        shutil.rmtree(second.root / folder, ignore_errors=True)
+        (second.root / folder).unlink(missing_ok=True)
+    bootstrap.run(with_driver("tune", 160), second, Cluster("debug", 1, 0))
+    assert first.read_text() == before
+    assert "auroc_withhold deployed - resamples-150-159" in second.items(
+        bootstrap.DRAWS, "clinic", "solid"
+    )
+
+
+def test_auto_takes_blocks_where_resamples_times_groups_squared_is_large(
+    run_dir: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages(with_driver("auto"), run_dir)
+    assert run_dir.items(bootstrap.DRAWS, "clinic", "solid") == []
+    second = RunDir(tmp_path / "runs" / "many")
+    write_tables(second)
+    monkeypatch.setattr("sentinel.decide.blocks.MANY", 1000.0)
+    stages(with_driver("auto"), second)
+    assert second.items(bootstrap.DRAWS, "clinic", "solid") != []
+    assert outcome(second) == outcome(run_dir)
+
+
+@pytest.mark.slow
+def test_aurocs_as_ray_tune_trials_give_the_same_bytes(
+    run_dir: RunDir, tmp_path: Path, ray_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages(with_driver("inline"), run_dir)
+    monkeypatch.setattr("sentinel.decide.blocks.BLOCK", 50)
+    second = RunDir(tmp_path / "runs" / "tune")
+    write_tables(second)
+    calibrate.run(with_driver("tune"), second, ray_cluster)
+    bootstrap.run(with_driver("tune"), second, ray_cluster)
+    assert outcome(second) == outcome(run_dir)
