@@ -29,7 +29,7 @@ def safe_name(name: str) -> str:
     readers skip no such file, and 300 characters fit beside a suffix.
     """
     if not name:
-        return "%00"
+        return "%"  # quoting never leaves a bare percent sign
     quoted = quote(name, safe=" ").replace(" ", "%20")
     if quoted[0] in "._~":
         quoted = f"%{ord(quoted[0]):02X}{quoted[1:]}"
@@ -43,7 +43,7 @@ def safe_name(name: str) -> str:
 
 def name_of(quoted: str) -> str:
     """The name that `safe_name` quoted (its readable head, where it had to be cut)."""
-    return "" if quoted == "%00" else unquote(quoted)
+    return "" if quoted == "%" else unquote(quoted)
 
 
 def canonical(value: Any) -> str:

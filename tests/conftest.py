@@ -12,7 +12,9 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parents[1]
 # How long one example takes says more about the machine's load than about the code.
 settings.register_profile("suite", deadline=None)
-settings.load_profile("suite")
+# CI repeats itself: what it finds, anyone finds again. New examples are tried at a desk.
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "suite")
 
 
 @pytest.fixture(scope="session")
