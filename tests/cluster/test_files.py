@@ -29,7 +29,8 @@ def test_different_names_stay_different(a: str, b: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [".", "..", "_x", "a/b", "x" * 300, "é" * 300, "s3://b/k", "a=b", "", "%00", "\0", "%", "~a"]
+    "name",
+    [".", "..", "_x", "a/b", "x" * 300, "é" * 300, "s3://b/k", "a=b", "", "%00", "\0", "%", "~a"],
 )
 def test_awkward_names_hold_a_file(tmp_path: Path, name: str) -> None:
     files.write_json(tmp_path / f"{files.safe_name(name)}.json", {"name": name})
