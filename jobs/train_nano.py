@@ -113,7 +113,7 @@ def record_scores(folder: Path, tokenizer: Path, benchmark: Any) -> None:
     for pool in sorted(set(pool_of.values())):
         rows = [i for i, t in enumerate(tasks) if pool_of[t.task_id] == pool]
         measured[str(pool)] = scores(
-            *([column[i] for i in rows] for column in (episodes, tasks, correct))
+            [episodes[i] for i in rows], [tasks[i] for i in rows], [correct[i] for i in rows]
         )
     measured["all"] = scores(episodes, tasks, correct)
     path = folder / "RECIPE.json"
