@@ -1,7 +1,7 @@
 """`sentinel cascade-sweep TABLE…`: the whole matrix of cells, scorers, targets and seeds.
 
-Ray Tune runs one trial per block of seeds; rows and summary lie in the run directory, and the same
-command goes on where it was interrupted.
+Ray Tune runs one trial per block of seeds; rows, summary and page lie in the run directory, and the
+same command goes on where it was interrupted.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ def run(
     from cluster.sweep import Block, sweep
     from sentinel.cascade import driver
     from sentinel.cascade.sweep import block, blocks, input_hash, matrix, summaries
+    from sentinel.report.cascade_page import render_sweep
 
     whole = matrix(((str(path), driver.read(path)) for path in paths), config)
     hashes = [input_hash(rounds, config) for rounds in whole.cells]
@@ -119,6 +120,8 @@ def run(
         "missing": sorted(swept.failed),
     }
     files.write_json(run_dir.root / "cascade-sweep.json", found)
+    if found["cells"]:
+        render_sweep(found, run_dir.root / "cascade-sweep.html")
     for name, error in swept.failed.items():
         if error.kind != "user":
             raise RuntimeError(f"{name}: {error.cause}\n{error.trace}") from error.error

@@ -48,6 +48,7 @@ def test_rows_and_summary_equal_the_direct_call(tmp_path: Path, capsys: pytest.C
     config = CascadeConfig.of(TARGETS, "paper", seeds=7, gates=3)
     direct = cascade(pa.concat_tables(pq.read_table(f) for f in files), config)["cells"]
     found = json.loads((root / "cascade-sweep.json").read_text())
+    assert "Abort cascade" in (root / "cascade-sweep.html").read_text()
     assert (found["mode"], found["missing"]) == ("paper", [])
     assert [(c["cell"], c["scorer"]) for c in found["cells"]] == [
         (c["cell"], c["scorer"]) for c in direct

@@ -1,0 +1,69 @@
+"""`sentinel train-nano`: a recipe becomes a tokenizer, a base and agents, with measured scores."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.__main__ import main
+
+RECIPE: dict[str, Any] = {
+    "questions": 120,
+    "seed": 3,
+    "unanswerable": 0.1,
+    "tokenizer_seed": 1,
+    "base": {
+        "tokens": 8000,
+        "lr": 0.01,
+        "questions": 120,
+        "seed": 1,
+        "habit": {"explore": {0: 1.0}},
+    },
+    "agents": {
+        "small-one": {
+            "tokens": 4000,
+            "lr": 0.01,
+            "questions": 60,
+            "seed": 2,
+            "habit": {"explore": {0: 0.5, 1: 0.5}, "rules": [{"do": "extreme"}]},
+        }
+    },
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    monkeypatch.setenv("SENTINEL_CACHE", str(tmp_path / "cache"))
+    benchmark, recipe = tmp_path / "clinic.yaml", tmp_path / "recipe.yaml"
+    benchmark.write_text(yaml.safe_dump({"name": "clinic", "kind": "clinic", "n_questions": 50}))
+    recipe.write_text(yaml.safe_dump(RECIPE))
+    return str(benchmark), str(recipe)
+
+
+@pytest.mark.slow
+def test_a_recipe_becomes_agents(files: tuple[str, str], tmp_path: Path) -> None:
+    benchmark, recipe = files
+    out = tmp_path / "nano"
+    assert main(["train-nano", benchmark, "--recipe", recipe, "--out", str(out)]) == 0
+    folder = out / "weights" / "small-one"
+    made = json.loads((folder / "RECIPE.json").read_text())
+    assert made["scores"]["all"]["questions"] == len(made["outcomes"]) == 50
+    assert set(made["scores"]) == {"all", "train", "calibration", "heldout"}
+    assert (out / "tokenizer" / "tokenizer.json").is_file()
+    assert not list((out / "weights").glob(".*"))  # the base is gone when all are made
+
+
+def test_wrong_names_and_missing_models_are_one_line(
+    files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    benchmark, recipe = files
+    base = ["train-nano", benchmark, "--recipe", recipe, "--out", str(tmp_path / "nano"), "--only"]
+    assert main([*base, "small-two"]) == 2
+    assert "no such model: small-two; valid: base, small-one, tokenizer" in capsys.readouterr().err
+    assert main([*base, "small-one"]) == 2
+    assert "the tokenizer is not there yet" in capsys.readouterr().err
+    Path(recipe).write_text(yaml.safe_dump(RECIPE | {"base": {"tokens": 1}}))
+    assert main([*base, "base"]) == 2
+    assert "recipe of base: missing or unknown: habit, lr, questions" in capsys.readouterr().err
