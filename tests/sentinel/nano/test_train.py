@@ -22,11 +22,9 @@ def examples(n: int = 64) -> list[Example]:
 def test_a_small_model_learns_to_copy_and_saves_within_its_size(tmp_path: Path) -> None:
     config = nano.nano_config(1024, 0, 3)
     model = nano.new_model(config, seed=0)
-    losses = [
-        fit(model, examples(), Schedule(7 * 64 * 30, 0.01, batch_tokens=448, seed=s), threads=1)
-        for s in (0, 1)
-    ]
-    assert losses[1] < 0.7 < losses[0]
+    one_step = Schedule(7 * 64, 0.01, batch_tokens=448)
+    assert fit(model, examples(), one_step, threads=1) > 4
+    assert fit(model, examples(), Schedule(7 * 64 * 60, 0.01, batch_tokens=448), threads=1) < 0.7
     nano.save(model, tmp_path, {"seed": 0})
     assert (tmp_path / "model.safetensors").stat().st_size <= nano.MAX_BYTES
     again = nano.load(tmp_path)
