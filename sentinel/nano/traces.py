@@ -44,10 +44,15 @@ def subqueries(sql: str) -> list[str]:
     return found
 
 
+def _tables(sql: str) -> list[str]:
+    """Names after `from` and `join`, once each, in the order of use."""
+    return list(dict.fromkeys(re.findall(r"\b(?:from|join) ([a-z_]+)", sql)))
+
+
 def probes(sql: str) -> list[str]:
     """Small looks at each table of a query, for the patient it is about where there is one."""
     patient = re.search(r"subject_id = (\d+)", sql)
-    tables = list(dict.fromkeys(re.findall(r"\b(?:from|join) ([a-z_]+)", sql)))
+    tables = _tables(sql)
     if not patient:
         return [f"select count(*) from {table}" for table in tables]
     where = f"where subject_id = {patient.group(1)}"
@@ -60,7 +65,7 @@ def probes(sql: str) -> list[str]:
 
 def thought(sql: str) -> str:
     """One line of plan: the tables in the order of use."""
-    tables = dict.fromkeys(re.findall(r"\b(?:from|join) ([a-z_]+)", sql))
+    tables = _tables(sql)
     return "use " + ", ".join(tables) if tables else "no table"
 
 

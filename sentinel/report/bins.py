@@ -69,14 +69,7 @@ def confidence(run: Run) -> Section:
             "probability, before any map. Ten bins of 0.1, the last one closed.",
         ),
     )
-    svg = figures.line_panels(
-        panels,
-        xlabel="stated probability",
-        ylabel="share right",
-        xlim=(-0.02, 1.02),
-        ylim=(-0.02, 1.02),
-        diagonal=True,
-    )
+    svg = figures.reliability_panels(panels)
     figure = FigureView(data, "", svg, "Calibration pool: what the maps had to correct.")
     return Section(
         "confidence",

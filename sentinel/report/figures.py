@@ -168,6 +168,18 @@ class Estimate:
     color: str = BLUE
 
 
+def reliability_panels(panels: Sequence[Panel]) -> str:
+    """Stated probability against the share right, on [0, 1] with the diagonal."""
+    return line_panels(
+        panels,
+        xlabel="stated probability",
+        ylabel="share right",
+        xlim=(-0.02, 1.02),
+        ylim=(-0.02, 1.02),
+        diagonal=True,
+    )
+
+
 def forest(
     blocks: Sequence[tuple[str, Sequence[tuple[str, Sequence[Estimate]]]]],
     *,

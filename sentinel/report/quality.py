@@ -196,14 +196,7 @@ def reliability(run: Run) -> Section:
             "0.1, the last one closed.",
         ),
     )
-    svg = figures.line_panels(
-        panels,
-        xlabel="stated probability",
-        ylabel="share right",
-        xlim=(-0.02, 1.02),
-        ylim=(-0.02, 1.02),
-        diagonal=True,
-    )
+    svg = figures.reliability_panels(panels)
     figure = FigureView(
         bins_data,
         "Reliability diagram",
