@@ -133,7 +133,7 @@ def _machine() -> Iterator[Check]:
 def engine(agent: AgentConfig) -> Check:
     """Weights, tokenizer and library of one agent. Raises UserError for what is missing."""
     from cluster.engines import KINDS, weights_folder
-    from sentinel.nano import tokenizer_dir
+    from sentinel.nano import tokenizer_dir, world_of
 
     what = f"agent {agent.name}"
     if agent.engine == "openai":
@@ -153,8 +153,8 @@ def engine(agent: AgentConfig) -> Check:
     folder = weights_folder(agent.model)
     if folder is None:
         return _hub_model(what, agent)
-    if agent.model.startswith("nano:") and not (tokenizer_dir() / "tokenizer.json").is_file():
-        raise UserError(f"no tokenizer in {tokenizer_dir()}", "reinstall sentinel-suite")
+    if agent.model.startswith("nano:"):
+        tokenizer_dir(world_of(agent.model.removeprefix("nano:")))
     return Check("ok", what, f"{agent.engine}, {_size(folder)} in {folder}")
 
 

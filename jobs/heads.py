@@ -25,6 +25,7 @@ from cluster.pool import ItemError
 from cluster.progress import Progress
 from jobs.label import require_label
 from sentinel.heads.config import HEADS as NAMES
+from sentinel.heads.config import HeadConfig
 
 if TYPE_CHECKING:
     from cluster.pool import Cluster
@@ -107,12 +108,25 @@ def _folds(
     tasks = run_dir.read("tasks", where.benchmark)
     folds = sorted({f for f in tasks["fold"].to_pylist() if f is not None})
     judged = tasks["answerable"].null_count < tasks.num_rows
+    settings = head_settings(config, where.benchmark)
     device = config.heads.device
     if device == "auto":
-        device = "cuda" if cluster.gpus and config.heads.encoder != "nano" else "cpu"
+        nano = HeadConfig.of(settings).nano_world is not None
+        device = "cuda" if cluster.gpus and not nano else "cpu"
     for head in NAMES if judged else NAMES[1:]:
         for fold in (*folds, None):
-            yield FoldItem(where, head, fold, config.heads.model_dump(), config.heads.seed, device)
+            yield FoldItem(where, head, fold, settings, config.heads.seed, device)
+
+
+def head_settings(config: RunConfig, benchmark: str) -> dict[str, Any]:
+    """The `heads` section for one benchmark: `encoder: nano` reads with that world's tokenizer."""
+    from sentinel.nano import text_world
+
+    settings = config.heads.model_dump()
+    if settings["encoder"] == "nano":
+        item = config.benchmark(benchmark)
+        settings["encoder"] = f"nano:{text_world(item.kind or item.name)}"
+    return settings
 
 
 def _input_hash(config: RunConfig, run_dir: RunDir, where: Where) -> str:

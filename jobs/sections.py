@@ -142,7 +142,7 @@ class HeadsConfig(Section):
 
     kind: Literal["encoder", "tfidf"] = Head.kind
     encoder: str = Head.encoder
-    """`nano`, a folder, or a hub id."""
+    """`nano` (with the benchmark's own tokenizer), `nano:WORLD`, a folder, or a hub id."""
     width: int = Field(default=Head.width, ge=16)
     layers: int = Field(default=Head.layers, ge=1)
     pooling: Literal["mean", "cls", "mean-max"] = Head.pooling

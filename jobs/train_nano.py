@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
             "train on a benchmark with gold answers, e.g. configs/benchmarks/clinic.yaml",
         )
     work = out / "weights" / f".{mapping['name']}-base"
-    tokenizer = out / "tokenizer"
+    tokenizer = out / "tokenizers" / mapping["name"]
     benchmark.prepare(cache_dir())
     fingerprint = benchmark.fingerprint()
     try:

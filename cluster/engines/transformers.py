@@ -216,9 +216,9 @@ def make(agent: Mapping[str, Any]) -> TransformersEngine:
     folder = weights_folder(model) or _download(model, agent.get("revision"))
     tokenizer = None
     if model.startswith("nano:") and not (folder / "tokenizer.json").is_file():
-        from sentinel.nano import tokenizer_dir
+        from sentinel.nano import tokenizer_dir, world_of
 
-        tokenizer = tokenizer_dir()
+        tokenizer = tokenizer_dir(world_of(model.removeprefix("nano:")))
     device = str(agent.get("device") or "auto")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -20,7 +20,8 @@ class HeadFailure(Exception):
 class HeadConfig:
     """How a head is built, trained and read.
 
-    `encoder` is `nano` (a ModernBERT of `width` × `layers`, from scratch), a folder, or a hub id;
+    `encoder` is `nano` or `nano:WORLD` (a ModernBERT of `width` × `layers`, from scratch, with the
+    tokenizer of an embedded world, by default the hospital's), a folder, or a hub id;
     `kind` is `encoder` or `tfidf` (TF–IDF with a logistic regression, the cheap baseline). Windows
     are in tokens, special tokens included; longer prefixes lose their *beginning*. `prefixes`
     snapshots per episode and epoch are drawn uniformly (None: all): each keeps equal weight. The
@@ -54,6 +55,12 @@ class HeadConfig:
         """From a wider mapping, such as the `heads` section of a run: unknown keys are left out."""
         known = {f.name for f in fields(cls)}
         return cls(**{k: v for k, v in settings.items() if k in known})
+
+    @property
+    def nano_world(self) -> str | None:
+        """Whose tokenizer a nano encoder has; None for an encoder that is not nano."""
+        name, _, world = self.encoder.partition(":")
+        return (world or "clinic") if name == "nano" else None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values."""

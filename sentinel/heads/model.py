@@ -52,10 +52,10 @@ class HeadModel(nn.Module):
 
 def head_tokenizer(config: HeadConfig) -> tuple[Tokenizer, Specials]:
     """The tokenizer of a head's encoder: the nano one, a folder's, or a hub id's."""
-    if config.encoder == "nano":
+    if config.nano_world is not None:
         from sentinel.nano import tokenizer_dir
 
-        return open_tokenizer(tokenizer_dir())
+        return open_tokenizer(tokenizer_dir(config.nano_world))
     if Path(config.encoder).is_dir():
         return open_tokenizer(Path(config.encoder))
     from transformers import AutoTokenizer
@@ -100,7 +100,7 @@ def build_model(
     """A fresh head. Raises UserError when the encoder reads less than the configured windows."""
     from transformers import AutoModel
 
-    if config.encoder == "nano":
+    if config.nano_world is not None:
         encoder = AutoModel.from_config(
             nano_config(config, vocabulary, specials), attn_implementation="sdpa"
         )

@@ -51,7 +51,7 @@ def test_a_recipe_becomes_agents(files: tuple[str, str], tmp_path: Path) -> None
     made = json.loads((folder / "RECIPE.json").read_text())
     assert made["scores"]["all"]["questions"] == len(made["outcomes"]) == 50
     assert set(made["scores"]) == {"all", "train", "calibration", "heldout"}
-    assert (out / "tokenizer" / "tokenizer.json").is_file()
+    assert (out / "tokenizers" / "clinic" / "tokenizer.json").is_file()
     assert not list((out / "weights").glob(".*"))  # the base is gone when all are made
 
 
