@@ -19,7 +19,14 @@ FinishReason = Literal["stop", "length", "content_filter", "context", "error"]
 
 
 class EngineError(Exception):
-    """The engine could not answer a request; the episode ends as `engine_error` with this text."""
+    """The engine could not answer a request; the episode ends as `engine_error` with this text.
+
+    `cost_usd` is what the attempts cost all the same; None where nothing is billed or known.
+    """
+
+    def __init__(self, message: str = "", cost_usd: float | None = None) -> None:
+        super().__init__(message)
+        self.cost_usd = cost_usd
 
 
 class ContextOverflow(EngineError):
@@ -28,6 +35,14 @@ class ContextOverflow(EngineError):
 
 class Refusal(EngineError):
     """The provider's content filter answered instead of the model."""
+
+
+class Stop(Exception):  # an order, not a fault
+    """The run must stop cleanly: no new episode of this agent; those in flight may still finish.
+
+    The episode whose request raised it is not recorded and runs again when the run is resumed. The
+    text is one line that names the cause and what to do.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +72,8 @@ class Generation:
     """What an engine produced, n tokens long.
 
     `token_ids` (n,) int32, `logprobs` (n,) float32 raw log-probability of each chosen token, nats,
-    `top_ids` (n, 5) int32 and `top_logprobs` (n, 5) float32 in descending order; all four are None
-    where an API offers none. A closing end-of-turn token is not part of any of them.
+    `top_ids` (n, 5) int32 and `top_logprobs` (n, 5) float32 in descending order; each is None where
+    an API does not offer it (ids never). A closing end-of-turn token is not part of any of them.
     `hidden` (layers, width) float16 is the residual stream at the last generated token, on request.
     """
 
@@ -85,7 +100,11 @@ class Engine(Protocol):
     context_window: int
 
     async def generate(self, request: Request) -> Generation:
-        """Answer one request. Raises EngineError (or a subclass) when there is no answer."""
+        """Answer one request.
+
+        Raises EngineError (or a subclass) when there is no answer, Stop when the run must end
+        cleanly, UserError when no request of this agent can succeed (a refused key).
+        """
         ...
 
     async def close(self) -> None:

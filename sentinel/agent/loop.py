@@ -78,7 +78,8 @@ async def run_episode(
     sampling seed from `seed`. `system_prompt` may be empty. `on_turn` is a frozen monitor, asked
     before the first turn and after each turn that goes on.
 
-    Only a bug or a cancellation raises; every failure of engine or environment is an end.
+    Every failure of engine or environment is an end. Only a bug, a cancellation, `engine.Stop` (the
+    run must end) and UserError (no request can succeed) raise.
     """
     run = _Run(
         engine=engine,
@@ -174,6 +175,11 @@ class _Run:
         """Close the episode under a name."""
         self.episode = replace(self.episode, end=end, error=error)
 
+    def charge(self, cost: float | None) -> None:
+        """Add what a reply cost, of use or not."""
+        if cost is not None:
+            self.episode = replace(self.episode, cost_usd=(self.episode.cost_usd or 0.0) + cost)
+
 
 async def _play(run: _Run, max_turns: int, on_turn: Monitor | None) -> None:
     try:
@@ -190,12 +196,9 @@ async def _play(run: _Run, max_turns: int, on_turn: Monitor | None) -> None:
         try:
             request = _request(run, number)
             generation = await run.engine.generate(request)
-        except ContextOverflow as error:
-            return run.end("context", str(error))
-        except Refusal as error:
-            return run.end("content_filter", str(error) or "the content filter answered")
         except EngineError as error:
-            return run.end("engine_error", str(error) or type(error).__name__)
+            return _refused(run, error)
+        run.charge(generation.cost_usd)
         if generation.finish_reason == "content_filter":
             return run.end("content_filter", "the content filter answered")
         if generation.finish_reason in ("context", "error"):
@@ -233,6 +236,17 @@ def _request(run: _Run, number: int) -> Request:
         temperature=run.temperature,
         seed=int.from_bytes(digest[:4], "big") >> 1,
     )
+
+
+def _refused(run: _Run, error: EngineError) -> None:
+    """End an episode that the engine gave no answer to."""
+    run.charge(error.cost_usd)
+    if isinstance(error, ContextOverflow):
+        run.end("context", str(error))
+    elif isinstance(error, Refusal):
+        run.end("content_filter", str(error) or "the content filter answered")
+    else:
+        run.end("engine_error", str(error) or type(error).__name__)
 
 
 async def _step(run: _Run, action: Action) -> tuple[Step, float]:
@@ -292,7 +306,6 @@ def _record(
         run.prompt = ids
         found = turn.generated_ids
         run.generated = None if found is None else tuple(found)
-    cost = generation.cost_usd
     run.episode = replace(
         episode,
         turns=number,
@@ -300,7 +313,6 @@ def _record(
         prefix_property=holds,
         prompt_tokens=episode.prompt_tokens + generation.prompt_tokens,
         generated_tokens=episode.generated_tokens + generation.generated_tokens,
-        cost_usd=episode.cost_usd if cost is None else (episode.cost_usd or 0.0) + cost,
         success=episode.success if step.success is None else step.success,
     )
 
