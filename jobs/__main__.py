@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     command = next((a for a in argv if not a.startswith("-")), None)
     try:
-        args = build_parser(command).parse_args(argv)
+        args = _parse(argv, command)
         return int(args.main(args) or 0)
     except KeyboardInterrupt:
         print("sentinel: interrupted; the same command goes on from here", file=sys.stderr)
@@ -80,6 +80,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"sentinel: {user_error}", file=sys.stderr)
         return 2
+
+
+def _parse(argv: Sequence[str], command: str | None) -> argparse.Namespace:
+    """The arguments; `key.path=value` settings may also follow options."""
+    parser = build_parser(command)
+    args, rest = parser.parse_known_args(argv)
+    late = [a for a in rest if "=" in a and not a.startswith("-")]
+    if rest != late or (rest and not hasattr(args, "settings")):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if late:
+        args.settings = [*args.settings, *late]
+    return args
 
 
 def _cause(error: BaseException | None, kind: type[Exception]) -> Any:

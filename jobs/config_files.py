@@ -21,7 +21,7 @@ from sentinel.errors import UserError
 KINDS = ("benchmarks", "agents", "monitors", "sites")
 """Folders of `configs/` whose files a run config names."""
 
-_PATH_KEYS = re.compile(r"(^|_)(dir|path|file|database|data)$")
+_PATH_KEYS = re.compile(r"(^|_)(dir|path|file|database|data|questions)$")
 _PATH_OR_NAME_KEYS = ("model", "encoder", "stop_with")
 """Settings that hold a path, or a registered name (`nano:…`) or hub id when they look like none."""
 
@@ -143,6 +143,8 @@ def absolute_paths(mapping: dict[str, Any], beside: Path) -> dict[str, Any]:
             out[key] = absolute_paths(value, beside)
         elif isinstance(value, str) and _holds_path(str(key), value):
             out[key] = str(absolute(value, beside))
+        elif isinstance(value, list) and _PATH_KEYS.search(str(key)):
+            out[key] = [str(absolute(v, beside)) if isinstance(v, str) else v for v in value]
         else:
             out[key] = value
     return out

@@ -108,15 +108,21 @@ def _cells(answer: str | None) -> list[Any] | None:
 
 
 def reproduced(known: Any, answer: str | None) -> bool | None:
-    """Whether a known answer (typed JSON, or plain rows) came out; order of rows is free."""
+    """Whether a known answer (typed JSON, or plain rows) came out; order of rows is free.
+
+    `{"scorer": "strict-2022", "rows": …}` is compared as that scorer does: such rows were cut.
+    """
     if known is None:
         return None
     if answer is None:
         return False
-    from sentinel.sql.compare import equal_typed
+    from sentinel.sql.compare import equal_strict_2022, equal_strict_2024, equal_typed
     from sentinel.sql.result import Result
 
     got = Result.from_json(answer)
+    if isinstance(known, dict) and "scorer" in known:
+        scorers = {"strict-2022": equal_strict_2022, "strict-2024": equal_strict_2024}
+        return bool(scorers[known["scorer"]](_as_result(known["rows"], len(got.columns)), got))
     return bool(equal_typed(_as_result(known, len(got.columns)), got, ordered=False))
 
 

@@ -10,7 +10,10 @@ from typing import Any
 from sentinel.benchmarks.base import Benchmark
 from sentinel.errors import UserError
 
-KINDS: Mapping[str, str] = {"clinic": "sentinel.benchmarks.clinic:ClinicBenchmark"}
+KINDS: Mapping[str, str] = {
+    "clinic": "sentinel.benchmarks.clinic:ClinicBenchmark",
+    "ehrsql": "sentinel.benchmarks.ehrsql:EhrsqlBenchmark",
+}
 """Kind → where its class is. A `kind` with a colon names any class: `my.module:Class`."""
 
 

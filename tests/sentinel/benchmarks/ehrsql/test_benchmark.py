@@ -1,0 +1,111 @@
+import asyncio
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from made_ehrsql import impossible, record, write_database, write_questions
+
+from jobs.gold import counts, run_gold
+from sentinel.agent.react import Action
+from sentinel.benchmarks.base import DataError
+from sentinel.benchmarks.registry import load
+from sentinel.errors import UserError
+
+DATA = os.environ.get("SENTINEL_TEST_DATA")
+
+
+def small(tmp_path: Path, records=None, **settings):
+    path = write_questions(tmp_path / "q.json", records or [record(3), impossible(4)])
+    database = tmp_path / "db.sqlite"
+    if not database.exists():
+        write_database(database)
+    return load(
+        {
+            "kind": "ehrsql",
+            "name": "tiny",
+            "questions": str(path),
+            "database": str(database),
+            "version": "1.5.1",
+            **settings,
+        }
+    )
+
+
+def test_a_question_is_answered_by_its_gold_query(tmp_path):
+    benchmark = small(tmp_path, [record(3, src_id="x", answer="['(3,)']"), impossible(4)])
+    try:
+        total = counts(run_gold(benchmark))
+        assert (total.run, total.failed, total.reproduced, total.with_answer) == (1, 0, 1, 1)
+        tasks = benchmark.tasks()
+        assert [t.answerable for t in tasks] == [True, False]
+        assert "create table admissions" in benchmark.system_prompt().lower()
+        assert "2105-12-31 23:59:00" in benchmark.system_prompt()
+    finally:
+        benchmark.close()
+
+
+def test_vital_ranges_are_numbers_for_the_agent_too(tmp_path):
+    benchmark = small(tmp_path)
+
+    async def play():
+        env = benchmark.make_env(benchmark.tasks()[0])
+        await env.reset()
+        step = await env.step(Action("final", text="select sao2_lower, current_time"))
+        await env.close()
+        return step
+
+    try:
+        assert asyncio.run(play()).answer is not None
+        assert "95.0" in asyncio.run(play()).answer
+    finally:
+        benchmark.close()
+
+
+def test_the_fingerprint_follows_questions_database_and_clock(tmp_path):
+    first = small(tmp_path).fingerprint()
+    assert small(tmp_path).fingerprint() == first
+    assert small(tmp_path, clock="2104-12-31 23:59:00").fingerprint() != first
+    assert small(tmp_path, [record(5)]).fingerprint() != first
+
+
+def test_the_official_test_split_needs_a_word(tmp_path):
+    with pytest.raises(DataError, match="official test split"):
+        small(tmp_path, [record(1, split="test")]).tasks()
+    assert len(small(tmp_path, [record(1, split="test")], official_test=True).tasks()) == 1
+
+
+def test_files_of_two_releases_or_with_one_id_are_refused(tmp_path):
+    a = write_questions(tmp_path / "a.json", [record(1)])
+    b = write_questions(tmp_path / "b.json", [record(1)])
+    with pytest.raises(DataError, match="in two files"):
+        small(tmp_path, questions=[str(a), str(b)]).tasks()
+    other = write_questions(tmp_path / "c.json", [record(2, db_id="eicu")])
+    with pytest.raises(DataError, match="differ in db_id"):
+        small(tmp_path, questions=[str(a), str(other)]).tasks()
+
+
+def test_a_missing_database_is_named_before_anything_runs(tmp_path):
+    with pytest.raises(UserError, match="no database at"):
+        small(tmp_path, database=str(tmp_path / "none.sqlite")).prepare(tmp_path)
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not DATA, reason="SENTINEL_TEST_DATA names no benchmark data")
+def test_regrounded_gold_queries_give_their_stored_answers(tmp_path):
+    data = Path(str(DATA))
+    database = tmp_path / "mimic3.sqlite"
+    with pa.CompressedInputStream(str(data / "db/mimic3_demo.sqlite.zst"), "zstd") as stream:
+        database.write_bytes(stream.read())
+    benchmark = small(
+        tmp_path,
+        questions=str(data / "reground/mimic3_demo_questions.json.xz"),
+        database=str(database),
+        version=None,
+        sandbox_workers=2,
+    )
+    try:
+        total = counts(run_gold(benchmark))
+    finally:
+        benchmark.close()
+    assert (total.run, total.failed, total.reproduced) == (6379, 0, 6379)
