@@ -98,6 +98,13 @@ class RunConfig(Section):
                 raise ValueError(f"{kind} named twice: {', '.join(twice)}")
         return self
 
+    @model_validator(mode="after")
+    def _budget_needs_prices(self) -> RunConfig:
+        unpriced = [a.name for a in self.agents if a.engine == "openai" and a.price is None]
+        if self.collect.budget_usd is not None and unpriced:
+            raise ValueError(f"collect.budget_usd needs the price of: {', '.join(unpriced)}")
+        return self
+
     @classmethod
     def from_file(cls, path: Path | str, overrides: Iterable[str] = ()) -> RunConfig:
         """Read, resolve and check a run config.

@@ -52,6 +52,17 @@ class Section(BaseModel):
         return content_hash({k: v for k, v in self.model_dump().items() if k not in left})
 
 
+class PriceConfig(Section):
+    """What an API charges: US dollars per million tokens."""
+
+    prompt: Real = Field(ge=0)
+    cached: Real | None = Field(default=None, ge=0)
+    """Prompt tokens that the server reports as cached; None: as `prompt`."""
+    generated: Real = Field(ge=0)
+    date: str | None = None
+    """When these prices were read."""
+
+
 class AgentConfig(Section):
     """An agent: a model and the engine that runs it."""
 
@@ -69,7 +80,18 @@ class AgentConfig(Section):
     """Generated tokens per turn; None takes `collect.max_tokens`."""
     context_window: int | None = Field(default=None, ge=16)
     base_url: str | None = None
-    api_key_env: str | None = None
+    """A server that speaks OpenAI's protocol; None: OpenAI's own."""
+    api_key_env: str | None = Field(default=None, pattern=r"^[A-Za-z_]\w*$")
+    """The variable that holds the key; None: OPENAI_API_KEY, and no key where `base_url` is set."""
+    price: PriceConfig | None = None
+    concurrency: int | None = Field(default=None, ge=1)
+    """Requests in flight at most, for an API; None: 20. Halved while the server says 429."""
+    request_timeout: Real | None = Field(default=None, gt=0)
+    """Seconds for one reply of an API; None: 120."""
+    chat_template_file: str | None = None
+    """A Jinja template in place of the model's own."""
+    template_kwargs: dict[str, bool | int | float | str] | None = None
+    """What the chat template is given besides the messages, e.g. `enable_thinking: false`."""
     tensor_parallel: int = Field(default=1, ge=1)
 
 
@@ -134,7 +156,11 @@ class CollectConfig(Section):
     """At most so many questions per benchmark, chosen by seed; None: all."""
     timed_episodes: int = Field(default=0, ge=0)
     """Train questions that `run` asks each agent again one by one, for the time that stops save."""
-    UNHASHED = frozenset({"workers", "concurrency", "rollouts", "limit", "timed_episodes"})
+    budget_usd: Real | None = Field(default=None, gt=0)
+    """What all API agents of the run may cost together; then it stops and can be resumed."""
+    UNHASHED = frozenset(
+        {"workers", "concurrency", "rollouts", "limit", "timed_episodes", "budget_usd"}
+    )
 
 
 class HeadsConfig(Section):
