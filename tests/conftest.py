@@ -29,3 +29,24 @@ def ray_cluster() -> Iterator[object]:
     os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}"
     with open_cluster("local", cpus=2, gpus=0, object_store_mb=200) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def slurm_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a running throw-away Slurm whose nodes see pytest's temporary folders."""
+    from slurm_lab import NoLab, running_lab
+
+    try:
+        with running_lab(tmp_path_factory.getbasetemp()) as root:
+            yield root
+    except NoLab as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def slurm(slurm_lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The lab's folder, with SLURM_CONF set to it for one test."""
+    from slurm_lab import config_file
+
+    monkeypatch.setenv("SLURM_CONF", str(config_file(slurm_lab)))
+    return slurm_lab
