@@ -37,6 +37,13 @@ class Refusal(EngineError):
     """The provider's content filter answered instead of the model."""
 
 
+class EngineDied(Exception):  # not an answer to one request: every episode in flight is lost
+    """The engine itself is gone (CUDA error, its process ended, no token any more).
+
+    A collection kills its replica, starts it again, and runs the episodes in flight once more.
+    """
+
+
 class Stop(Exception):  # an order, not a fault
     """The run must stop cleanly: no new episode of this agent; those in flight may still finish.
 
