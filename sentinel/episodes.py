@@ -146,6 +146,8 @@ def render(
     t: int,
     episode: Episode | None = None,
     dialect: Dialect = SQL_DIALECT,
+    *,
+    feedback: bool = True,
 ) -> str:
     """What the heads read after t turns: the question, then thought, action and result per step.
 
@@ -165,12 +167,14 @@ def render(
             lines.append(f"{dialect.abstain} (abstained)")
         elif turn.kind == "final":
             lines.append(f"{dialect.final}: {one_line(turn.action)}")
-            lines.append(f"{dialect.observation}: {one_line(turn.rendered)}")
+            if feedback or i < t:
+                lines.append(f"{dialect.observation}: {one_line(turn.rendered)}")
         else:
             if turn.action:
                 lines.append(f"STEP {i} {dialect.act}: {one_line(turn.action)}")
-            lines.append(f"STEP {i} {dialect.observation}: {one_line(turn.rendered)}")
-    if episode is not None and t == len(turns) and episode.end == "cap":
+            if feedback or i < t:
+                lines.append(f"STEP {i} {dialect.observation}: {one_line(turn.rendered)}")
+    if feedback and episode is not None and t == len(turns) and episode.end == "cap":
         lines.append("(no answer: step cap)")
     return "\n".join(lines)
 

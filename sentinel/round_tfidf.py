@@ -8,7 +8,6 @@ marks, alone and in pairs; L2 with C = 1.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,24 +20,13 @@ from sentinel import tables
 from sentinel.chat_import import ChatEpisode
 from sentinel.chat_messages import COST_UNIT
 from sentinel.errors import UserError
-from sentinel.splits import CASCADE_POOLS, STRICT_SHARES, Pool, make_folds, split_tasks
+from sentinel.probes.parts import MODES, Part, round_facts, split, unfit
 
-MODES = ("strict", "paper")
 SCORER = "tfidf"
-FOLDS = 5
 GATES = 6
 C = 1.0
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One model of every round: who trains it and whom it scores, masks (E,)."""
-
-    name: str
-    train: Bools
-    apply: Bools
 
 
 @dataclass(frozen=True)
@@ -79,29 +67,17 @@ def score(
     known = np.array([e.success is not None for e in ordered], dtype=bool)
     failed = np.array([e.success is False for e in ordered], dtype=bool)
     T = np.array([e.rounds for e in ordered], dtype=np.int64)
-    pool: tuple[str | None, ...] = (None,) * len(ordered)
-    if mode == "paper":
-        parts, facts = _cross_fit(ordered, task, known, seed)
-        judged = np.ones(len(ordered), dtype=bool)
-    else:
-        pool, parts, facts = _strict(task, known, seed)
-        judged = np.array([p == Pool.CALIBRATION for p in pool], dtype=bool)
+    cut = split(mode, [e.episode_id for e in ordered], task, [e.success for e in ordered], seed)
     scores = np.full((len(ordered), gates), np.nan)
     rounds = []
     for r in range(1, gates + 1):
         alive = r <= T
         texts = [e.transcript.through(r) for e in ordered if r <= e.rounds]
-        column, reasons = _round(texts, alive, failed, parts, seed)
+        column, reasons = score_round(texts, alive, failed, cut.parts, seed)
         scores[:, r - 1] = column
-        rounds.append(
-            _facts(r, alive & known, failed, column, judged)
-            | {"without_score": _missing(alive, parts, column), "reasons": reasons}
-        )
-    facts |= {"mode": mode, "seed": seed, "auroc_on": _JUDGED[mode], "rounds": rounds}
-    return Scored(ordered, scores, pool, facts)
-
-
-_JUDGED = {"paper": "all episodes, out of fold, pooled", "strict": "calibration tasks"}
+        rounds.append(round_facts(r, alive, known, failed, column, cut, reasons))
+    facts = {**cut.facts, "mode": mode, "seed": seed, "auroc_on": cut.auroc_on, "rounds": rounds}
+    return Scored(ordered, scores, cut.pool, facts)
 
 
 def table(scored: Scored, cell: str) -> pa.Table:
@@ -134,62 +110,25 @@ def table(scored: Scored, cell: str) -> pa.Table:
     return found.replace_schema_metadata({**found.schema.metadata, "cost_unit": COST_UNIT})
 
 
-def _strict(
-    task: NDArray[np.object_], known: Bools, seed: int
-) -> tuple[tuple[str, ...], list[Part], dict[str, Any]]:
-    pools = split_tasks(set(task), STRICT_SHARES, seed)
-    place = tuple(str(pools[t]) for t in task)
-    fit = np.array([p == Pool.FIT for p in place], dtype=bool)
-    size = Counter(pools.values())
-    facts = {"pools": {str(p): size[p] for p in CASCADE_POOLS}}
-    return place, [Part("fit tasks", fit & known, ~fit)], facts
-
-
-def _cross_fit(
-    episodes: Sequence[ChatEpisode], task: NDArray[np.object_], known: Bools, seed: int
-) -> tuple[list[Part], dict[str, Any]]:
-    labelled = [e for e in episodes if e.success is not None]
-    try:
-        folds = make_folds(
-            {e.episode_id: e.task_id for e in labelled},
-            {e.episode_id: e.success for e in labelled},
-            FOLDS,
-            seed,
-        )
-    except UserError as error:
-        holding = {y: len({e.task_id for e in labelled if e.success is y}) for y in (True, False)}
-        raise UserError(
-            f"no {FOLDS} folds by task that each hold a success and a failure: of "
-            f"{len({e.task_id for e in labelled})} tasks {holding[True]} hold successes, "
-            f"{holding[False]} failures",
-            "import more tasks",
-        ) from error
-    of_task = {e.task_id: folds[e.episode_id] for e in labelled}
-    # A task without any known outcome is in no fold and is left without scores.
-    fold = np.array([of_task.get(t, -1) for t in task], dtype=np.int64)
-    parts = [
-        Part(f"fold {k + 1}", known & (fold != k) & (fold >= 0), fold == k) for k in range(FOLDS)
-    ]
-    facts = {"folds": FOLDS, "fold_seed": folds.seed, "refused_seeds": list(folds.refused_seeds)}
-    return parts, facts
-
-
-def _round(
+def score_round(
     texts: list[str], alive: Bools, failed: Bools, parts: Sequence[Part], seed: int
 ) -> tuple[Floats, list[str]]:
-    """Failure probabilities (E,) of the episodes alive, NaN elsewhere, and what went wrong."""
+    """Failure probabilities (E,) of the episodes alive, NaN elsewhere, and what went wrong.
+
+    `texts`: one per episode alive, in their order; `alive`, `failed` (E,).
+    """
     out = np.full(len(alive), np.nan)
     reasons = []
-    counts = _counts(texts)
+    counts = term_counts(texts)
     row = np.cumsum(alive) - 1
     for part in parts:
         train, apply = part.train & alive, part.apply & alive
         if not apply.any():
             continue
         target = failed[train]
-        reason = _unfit(target)
+        reason = unfit(target)
         if reason is None and counts is not None:
-            found = _fit_apply(counts[row[train]], target, counts[row[apply]], seed)
+            found = fit_apply(counts[row[train]], target, counts[row[apply]], seed)
             if found is None:
                 reason = "no term is common enough"
             else:
@@ -201,15 +140,7 @@ def _round(
     return out, reasons
 
 
-def _unfit(target: Bools) -> str | None:
-    if not len(target):
-        return "no episode to train on"
-    if target.all() or not target.any():
-        return f"all {len(target)} training episodes {'failed' if target[0] else 'succeeded'}"
-    return None
-
-
-def _counts(texts: list[str]) -> Any:
+def term_counts(texts: list[str]) -> Any:
     """Term counts of each text, columns in term order; None where there is no term."""
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -221,8 +152,12 @@ def _counts(texts: list[str]) -> Any:
         return None
 
 
-def _fit_apply(train: Any, target: Bools, apply: Any, seed: int) -> Floats | None:
-    """Terms and document frequencies come from the training texts alone."""
+def fit_apply(train: Any, target: Bools, apply: Any, seed: int) -> Floats | None:
+    """Probabilities of `target` for the rows of `apply`, from counts as `term_counts` gives them.
+
+    Terms and document frequencies come from the training texts alone; None where none is common
+    enough.
+    """
     from sklearn.feature_extraction.text import TfidfTransformer
     from sklearn.linear_model import LogisticRegression
 
@@ -234,24 +169,3 @@ def _fit_apply(train: Any, target: Bools, apply: Any, seed: int) -> Floats | Non
     model = LogisticRegression(C=C, max_iter=1000, random_state=seed)
     model.fit(weigh.fit_transform(train[:, kept]), target)
     return np.asarray(model.predict_proba(weigh.transform(apply[:, kept]))[:, 1], dtype=np.float64)
-
-
-def _missing(alive: Bools, parts: Sequence[Part], column: Floats) -> int:
-    """Episodes alive that should have a score and have none."""
-    meant = np.zeros(len(alive), dtype=bool)
-    for part in parts:
-        meant |= part.apply
-    return int((alive & meant & np.isnan(column)).sum())
-
-
-def _facts(r: int, alive: Bools, failed: Bools, column: Floats, judged: Bools) -> dict[str, Any]:
-    from sentinel.bootstrap import auroc
-
-    rows = alive & judged & ~np.isnan(column)
-    return {
-        "round": r,
-        "alive": int(alive.sum()),
-        "failures": int((alive & failed).sum()),
-        "auroc": auroc(column[rows], failed[rows]) if rows.any() else None,
-        "auroc_n": int(rows.sum()),
-    }

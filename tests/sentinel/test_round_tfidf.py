@@ -15,7 +15,8 @@ from sentinel.cascade.table import from_table
 from sentinel.chat_import import ChatEpisode, collect
 from sentinel.chat_messages import COST_UNIT, transcript
 from sentinel.errors import UserError
-from sentinel.round_tfidf import FOLDS, score, table
+from sentinel.probes.parts import FOLDS
+from sentinel.round_tfidf import score, table
 from sentinel.splits import STRICT_SHARES, split_tasks
 
 
