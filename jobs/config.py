@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from jobs import config_files as files
+from jobs.cascade_section import CascadeSection
 from jobs.sections import (
     AgentConfig,
     BenchmarkConfig,
@@ -40,7 +41,25 @@ from jobs.sections import (
 )
 from sentinel.errors import UserError
 
-STAGES = ("collect", "label", "heads", "calibrate", "bootstrap", "report")
+STAGES = (
+    "collect",
+    "label",
+    "activations",
+    "heads",
+    "probes",
+    "calibrate",
+    "search",
+    "bootstrap",
+    "report",
+)
+METHOD_OF = {
+    "activations": "cascade",
+    "heads": "sentinel",
+    "probes": "cascade",
+    "calibrate": "sentinel",
+    "search": "cascade",
+}
+"""The method whose monitors need a stage; the other stages belong to every run."""
 
 
 class RunConfig(Section):
@@ -67,6 +86,7 @@ class RunConfig(Section):
     collect: CollectConfig = CollectConfig()
     heads: HeadsConfig = HeadsConfig()
     decide: DecideConfig = DecideConfig()
+    cascade: CascadeSection = CascadeSection()
     bootstrap: BootstrapConfig = BootstrapConfig()
     report: ReportConfig = ReportConfig()
 
@@ -166,6 +186,21 @@ class RunConfig(Section):
     def to_json(self) -> str:
         """The resolved config as canonical JSON."""
         return json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """Methods of the monitors that the run fits; without any named, sentinel's."""
+        return frozenset(m.method for m in self.monitors) or frozenset({"sentinel"})
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages of this run, in order: those that some monitor of it needs."""
+        return tuple(
+            stage
+            for stage in STAGES
+            if METHOD_OF.get(stage, "") in ("", *self.methods)
+            and (stage != "activations" or self.cascade.needs_activations)
+        )
 
     def agent(self, name: str) -> AgentConfig:
         """The agent of that name. Raises UserError with the valid names."""

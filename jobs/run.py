@@ -13,24 +13,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.config import STAGES, RunConfig
+from jobs.config import RunConfig
 from sentinel.errors import UserError
 
 if TYPE_CHECKING:
     from cluster.pool import Cluster
     from cluster.run_dir import RunDir
 
-NEEDS_WORKERS = ("collect", "label", "heads", "bootstrap")
+NEEDS_WORKERS = ("collect", "label", "activations", "heads", "probes", "search", "bootstrap")
 """Stages that map work over Ray; the others read tables in this process."""
 
 RESULT = {
     "collect": "episodes",
     "label": "labels",
+    "activations": "activations",
     "heads": "scores",
+    "probes": "round_scores_*",
     "calibrate": "decisions",
+    "search": "cascade_rows",
     "bootstrap": "intervals",
 }
-"""The table by whose presence an agent's stage is complete."""
+"""The table by whose presence an agent's stage is complete; `*`: one per mode of the cascade."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run the stage named by the command, or all."""
     config, root = load(args)
-    stages = STAGES if args.command == "run" else (args.command,)
+    stages = config.stages if args.command == "run" else (args.command,)
     return run_stages(config, root, stages)
 
 
@@ -154,10 +157,13 @@ def _recorded(run_dir: RunDir, config: RunConfig) -> Iterator[None]:
 def _run_stage(
     stage: str, function: object, config: RunConfig, run_dir: RunDir, cluster: Cluster
 ) -> None:
+    from cluster.memory import PeakMemory
+
     start = time.perf_counter()
     _say(f"{stage}: started")
-    with run_dir.timed(stage):
+    with run_dir.timed(stage), PeakMemory() as memory:
         function(config, run_dir, cluster)  # type: ignore[operator]
+    run_dir.metric(stage, event="memory", peak_mb=round(memory.mb))
     _say(f"{stage}: done in {time.perf_counter() - start:.1f} s")
 
 
@@ -176,8 +182,15 @@ def missing_parts(config: RunConfig, run_dir: RunDir, stage: str) -> list[str]:
         f"{stage} of {benchmark.name}/{agent.name}"
         for benchmark in config.benchmarks
         for agent in config.agents
-        if not run_dir.table_path(RESULT[stage], benchmark.name, agent.name).exists()
+        if not has_result(config, run_dir, stage, benchmark.name, agent.name)
     ]
+
+
+def has_result(config: RunConfig, run_dir: RunDir, stage: str, benchmark: str, agent: str) -> bool:
+    """Whether an agent has the tables of a stage; from files alone."""
+    name = RESULT[stage]
+    names = [name.replace("*", mode) for mode in config.cascade.modes] if "*" in name else [name]
+    return all(run_dir.table_path(n, benchmark, agent).exists() for n in names)
 
 
 @contextmanager

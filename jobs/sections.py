@@ -27,8 +27,8 @@ def as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _decimal(value: Any) -> Any:
-    # A bare 0.005 in YAML is a float; its shortest decimal form is what the writer meant.
+def decimal(value: Any) -> Any:
+    """A bare 0.005 in YAML is a float; its shortest decimal form is what the writer meant."""
     return repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -79,7 +79,7 @@ class AgentConfig(Section):
     max_tokens: int | None = Field(default=None, ge=1)
     """Generated tokens per turn; None takes `collect.max_tokens`."""
     context_window: int | None = Field(default=None, ge=16)
-    base_url: str | None = None
+    base_url: str | None = Field(default=None, pattern=r"^https?://\S+$")
     """A server that speaks OpenAI's protocol; None: OpenAI's own."""
     api_key_env: str | None = Field(default=None, pattern=r"^[A-Za-z_]\w*$")
     """The variable that holds the key; None: OPENAI_API_KEY, and no key where `base_url` is set."""
@@ -112,7 +112,7 @@ class MonitorConfig(Section):
     """A method that the run fits."""
 
     name: Name
-    method: Literal["sentinel"] = "sentinel"
+    method: Literal["sentinel", "cascade"] = "sentinel"
 
 
 class SiteConfig(Section):
@@ -201,9 +201,9 @@ class DecideConfig(Section):
     lambdas: Annotated[tuple[Real, ...], BeforeValidator(as_tuple)] = Field(
         default=(1.0, 4.0, 9.0), min_length=1
     )
-    gate_budget: Annotated[str, BeforeValidator(_decimal)] = "0.005"
+    gate_budget: Annotated[str, BeforeValidator(decimal)] = "0.005"
     """Share of answerable questions the gate may exit; an exact decimal."""
-    selection_margin: Annotated[str, BeforeValidator(_decimal)] = "0.005"
+    selection_margin: Annotated[str, BeforeValidator(decimal)] = "0.005"
     """AUROC by which the hybrid estimator must beat the head."""
     shares: Annotated[tuple[Real, ...], BeforeValidator(as_tuple)] = (0.2, 0.33)
     """Shares of unanswerable questions to which the score is reweighted."""

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jobs.config import STAGES, RunConfig
-from jobs.run import RESULT, recorded_config
+from jobs.config import RunConfig
+from jobs.run import has_result, recorded_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,13 +35,13 @@ def status(root: Path, config: RunConfig) -> dict[str, Any]:
     run_dir = RunDir(root)
     seconds = _seconds(run_dir.metrics_path)
     stages = []
-    for stage in STAGES:
+    for stage in config.stages:
         pairs = [(b.name, a.name) for b in config.benchmarks for a in config.agents]
         if stage == "report":
             pairs, done = [], []
             complete, missing = run_dir.report_path.exists(), ["report.html"]
         else:
-            done = [p for p in pairs if run_dir.table_path(RESULT[stage], *p).exists()]
+            done = [p for p in pairs if has_result(config, run_dir, stage, *p)]
             complete = len(done) == len(pairs)
             missing = ["/".join(p) for p in pairs if p not in done]
         stages.append(
