@@ -12,9 +12,17 @@ from cluster import files
 from sentinel.engine import Engine
 from sentinel.errors import UserError
 
-KINDS = {"transformers": "cluster.engines.transformers:make"}
+KINDS = {
+    "openai": "cluster.engines.openai:make",
+    "transformers": "cluster.engines.transformers:make",
+}
 """Kind → `module:function` that takes the agent's config and returns an Engine."""
-UNHASHED = frozenset({"name", "device", "tensor_parallel", "api_key_env", "max_tokens"})
+CHECKS = {"openai": "cluster.engines.openai:check"}
+"""Kind → `module:function` that raises UserError for what can be known before a run begins."""
+UNHASHED = frozenset(
+    {"name", "device", "tensor_parallel", "api_key_env", "max_tokens"}
+    | {"price", "concurrency", "request_timeout", "budget_usd", "spend_dir"}
+)
 """Settings that say where an agent runs, never what it answers (the token limit is hashed by the
 collection, which may set it)."""
 
@@ -37,6 +45,14 @@ def make_engine(agent: Mapping[str, Any]) -> Engine:
     return engine
 
 
+def check_agent(agent: Mapping[str, Any]) -> None:
+    """Raise UserError for whatever of an agent is known to fail before its engine is made."""
+    target = CHECKS.get(str(agent.get("engine")))
+    if target is not None:
+        module, _, name = target.partition(":")
+        getattr(importlib.import_module(module), name)(agent)
+
+
 def agent_hash(agent: Mapping[str, Any]) -> str:
     """Hash of what an agent's answers depend on: its config and the weights it names.
 
@@ -44,7 +60,9 @@ def agent_hash(agent: Mapping[str, Any]) -> str:
     Raises UserError when a nano agent has no weights.
     """
     config = {k: v for k, v in agent.items() if k not in UNHASHED}
-    folder = weights_folder(str(agent.get("model", "")))
+    if (template := config.get("chat_template_file")) is not None:
+        config["chat_template_file"] = _template_hash(Path(str(template)))
+    folder = None if agent.get("engine") == "openai" else weights_folder(str(agent["model"]))
     if folder is not None:
         config["model"] = "folder"
         config["weights"] = _folder_hash(folder)
@@ -70,6 +88,16 @@ def weights_folder(model: str) -> Path | None:
             "name another model, or train one: sentinel train-nano BENCHMARK_CONFIG",
         )
     return folder
+
+
+def _template_hash(path: Path) -> str:
+    try:
+        return files.file_hash(path)
+    except OSError as error:
+        raise UserError(
+            f"chat template {path} cannot be read: {error.strerror}",
+            "mend chat_template_file in the agent's config",
+        ) from error
 
 
 def _folder_hash(folder: Path) -> str:
