@@ -7,7 +7,6 @@ request and waits. No Ray here: the engine also works in a test, a notebook or t
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
 import threading
@@ -24,6 +23,8 @@ import transformers
 from safetensors import SafetensorError
 
 from cluster.engines.batch import Batch, Row
+from cluster.engines.folders import chat_encoder, end_ids, identity, model_folder
+from cluster.engines.generated import cut
 from cluster.engines.prefixes import Prefixes
 from sentinel.agent.chat import ChatEncoder
 from sentinel.engine import ContextOverflow, EngineError, Generation, Request
@@ -36,7 +37,6 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-END_TOKENS = ("<|end|>", "<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<end_of_turn>", "</s>")
 GATHER_SECONDS = 0.001
 """How long an idle worker waits for the requests that come together with the first one."""
 
@@ -63,6 +63,7 @@ class TransformersEngine:
         seed: mixed into the seed of every sampled request.
         name: the agent's name.
         tokenizer_dir: folder of the tokenizer, where it is not the model's.
+        encoder: what turns messages into ids, in place of that folder's.
         context_window: a smaller window than the model's.
         prefix_mb: memory for what finished turns have read; 0 reads every prompt from its start.
 
@@ -80,20 +81,23 @@ class TransformersEngine:
         tokenizer_dir: Path | str | None = None,
         context_window: int | None = None,
         prefix_mb: int = 256,
+        encoder: ChatEncoder | None = None,
     ) -> None:
         self.name = name
         self._seed, self._max_batch = seed, max_batch
         folder = Path(model_dir)
-        self.encoder = ChatEncoder.from_folder(tokenizer_dir or folder)
+        self.encoder = encoder or ChatEncoder.from_folder(tokenizer_dir or folder)
         self.model = _load(folder, dtype, device)
         window = int(self.model.config.max_position_embeddings)
         self.context_window = min(window, context_window or window)
         self.revision = (
             f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}, "
-            f"{dtype}, {_fingerprint(folder)}"
+            f"{dtype}, {identity(folder)}"
         )
-        self.ends = _end_ids(self.model, self.encoder)
+        self.ends = end_ids(folder, self.encoder)
         self.prefixes = Prefixes(prefix_mb * 2**20) if prefix_mb > 0 else None
+        self.progress = 0
+        """Tokens made so far, also those of unfinished requests: who watches sees it hang."""
         self._pending: deque[_Job] = deque()
         self._wake = threading.Condition()
         self._closing = False
@@ -148,7 +152,9 @@ class TransformersEngine:
                 since = 0 if new else since + 1
                 running |= {id(job.row): job for job in new}
                 finished = batch.add([job.row for job in new]) if new else []
+                self.progress += len(new)
                 if len(running) > len(finished):
+                    self.progress += len(running) - len(finished)
                     finished += batch.step()
                 for row in finished:
                     self._answer(running.pop(id(row)))
@@ -188,21 +194,20 @@ class TransformersEngine:
     def _answer(self, job: _Job) -> None:
         row, request = job.row, job.request
         assert row.ids is not None
-        text, reason = self.encoder.decode(row.ids.tolist()), row.reason
-        for stop in request.stop:
-            if stop in text:
-                text, reason = text[: text.index(stop)], "stop"
+        text, n, stopped = cut(self.encoder.decode, row.ids.tolist(), request.stop)
+        assert row.logprobs is not None and row.top_ids is not None  # noqa: PT018
+        assert row.top_logprobs is not None
         _resolve(
             job,
             Generation(
                 text=text,
-                token_ids=row.ids,
-                logprobs=row.logprobs,
-                top_ids=row.top_ids,
-                top_logprobs=row.top_logprobs,
-                finish_reason="stop" if reason == "stop" else "length",
+                token_ids=row.ids[:n],
+                logprobs=row.logprobs[:n],
+                top_ids=row.top_ids[:n],
+                top_logprobs=row.top_logprobs[:n],
+                finish_reason="stop" if stopped or row.reason == "stop" else "length",
                 prompt_tokens=len(row.prompt),
-                generated_tokens=len(row.ids),
+                generated_tokens=n,
                 seconds=time.perf_counter() - job.begun,
             ),
         )
@@ -210,15 +215,8 @@ class TransformersEngine:
 
 def make(agent: Mapping[str, Any]) -> TransformersEngine:
     """The engine of an agent's config: `model` (folder, `nano:NAME` or hub id), `dtype`, …"""
-    from cluster.engines import weights_folder
-
     model = str(agent["model"])
-    folder = weights_folder(model) or _download(model, agent.get("revision"))
-    tokenizer = None
-    if model.startswith("nano:") and not (folder / "tokenizer.json").is_file():
-        from sentinel.nano import tokenizer_dir, world_of
-
-        tokenizer = tokenizer_dir(world_of(model.removeprefix("nano:")))
+    folder = model_folder(agent)
     device = str(agent.get("device") or "auto")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -236,27 +234,9 @@ def make(agent: Mapping[str, Any]) -> TransformersEngine:
         max_batch=int(agent.get("max_batch") or 64),
         device=device,
         name=str(agent.get("name", model)),
-        tokenizer_dir=tokenizer,
+        encoder=chat_encoder(agent, folder),
         context_window=None if window is None else int(window),
     )
-
-
-def _download(model: str, revision: Any) -> Path:
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(
-            snapshot_download(
-                model,
-                revision=None if revision is None else str(revision),
-                allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"],
-            )
-        )
-    except Exception as error:  # the hub's own errors, and those of every layer below it
-        raise UserError(
-            f"model {model} is no folder and cannot be fetched: {type(error).__name__}",
-            "name a folder that holds it, or fetch it first with: hf download",
-        ) from error
 
 
 def _load(folder: Path, dtype: str, device: str) -> Any:
@@ -293,28 +273,6 @@ def _widen_norms(model: Any) -> None:
 def _rms_norm(module: Any, hidden: torch.Tensor) -> torch.Tensor:
     mean_square = hidden.pow(2).mean(-1, keepdim=True)
     return module.weight * hidden * torch.rsqrt(mean_square + module.variance_epsilon)
-
-
-def _end_ids(model: Any, encoder: ChatEncoder) -> list[int]:
-    """Ids that end a turn: of both configs, and of the tokenizer's control tokens."""
-    found: set[int] = set()
-    for config in (getattr(model, "generation_config", None), model.config):
-        ids = getattr(config, "eos_token_id", None)
-        found |= set([ids] if isinstance(ids, int) else ids or [])
-    for token in (*END_TOKENS, encoder.special_tokens.get("eos_token", "")):
-        number = encoder.control_id(token)
-        if number is not None:
-            found.add(number)
-    return sorted(found)
-
-
-def _fingerprint(folder: Path) -> str:
-    """Short hash of the weights."""
-    state = hashlib.sha256()
-    for file in sorted(folder.glob("*.safetensors")):
-        with file.open("rb") as handle:
-            state.update(hashlib.file_digest(handle, "sha256").digest())
-    return state.hexdigest()[:12]
 
 
 def _resolve(job: _Job, result: Generation | Exception) -> None:
