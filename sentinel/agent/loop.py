@@ -214,6 +214,9 @@ async def _play(run: _Run, max_turns: int, on_turn: Monitor | None) -> None:
             return None
         run.messages.append(_assistant(generation))
         run.messages.append(Message("user", f"{run.dialect.observation}: {step.observation}"))
+    verdict = getattr(run.env, "verdict", None)
+    if verdict is not None and run.episode.success is None:  # no turn ever reached the world
+        run.episode = replace(run.episode, success=verdict())
     return run.end("cap")
 
 

@@ -12,6 +12,7 @@ from sentinel.errors import UserError
 
 KINDS: Mapping[str, str] = {
     "clinic": "sentinel.benchmarks.clinic:ClinicBenchmark",
+    "craft": "sentinel.benchmarks.craft:CraftBenchmark",
     "ehrsql": "sentinel.benchmarks.ehrsql:EhrsqlBenchmark",
 }
 """Kind → where its class is. A `kind` with a colon names any class: `my.module:Class`."""
