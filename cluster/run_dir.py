@@ -241,7 +241,7 @@ class RunDir:
         and without those that the reader does not use.
         """
         table = self.read(name, benchmark, agent).drop_columns(list(without))
-        spec = tables.ALL.get(name)
+        spec = tables.find(name, table)
         if spec is not None:
             volatile = [c for c, col in spec.columns.items() if col.kind == "volatile"]
             table = table.drop_columns([c for c in volatile if c not in without])
@@ -309,12 +309,12 @@ def _table_marker(path: Path) -> Path:
 
 
 def _checked(name: str, table: pa.Table) -> pa.Table:
-    spec = tables.ALL.get(name)
+    spec = tables.find(name, table)
     return table if spec is None else spec.check(table)
 
 
 def _sorted(name: str, table: pa.Table) -> pa.Table:
-    spec = tables.ALL.get(name)
+    spec = tables.find(name, table)
     if spec is None:
         return table
     table = spec.sort(table)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TORCH_ROOMS = {
     "sentinel.heads.model",
     "sentinel.heads.fit",
-    "sentinel.activations",
+    "sentinel.activations.extract",
     "sentinel.nano.model",
     "sentinel.nano.train",
 }

@@ -2,7 +2,8 @@
 
 A column marked `volatile` (times, worker, host, attempt) never takes part in a comparison; one
 marked `numeric` (log-probabilities, scores) may differ by 1e-4, because the composition of a batch
-changes floats; one marked `ranked` (ids of the likeliest tokens) where two ranks nearly tie.
+changes floats; one marked `half` (float16 vectors) by its last bit besides; one marked `ranked`
+(ids of the likeliest tokens) where two ranks nearly tie.
 Everything else agrees exactly or the runs differ. An unknown or missing column is an error.
 """
 
@@ -21,6 +22,7 @@ from sentinel.tables.decisions import (
     ROUND_SCORES_OPTIONAL,
 )
 from sentinel.tables.equality import NUMERIC_TOLERANCE, TIE_GAP, differences
+from sentinel.tables.hidden import ACTIVATIONS, LAYER_SWEEP, activations, activations_of
 from sentinel.tables.schema import VERSION, Column, Table, TableError
 from sentinel.tables.stages import (
     ENDS,
@@ -45,6 +47,7 @@ ALL = {
         SCORES,
         PREFIX_SCORES,
         ROUND_SCORES,
+        LAYER_SWEEP,
         CASCADE_ROWS,
         DECISIONS,
         BOOTSTRAP_DRAWS,
@@ -53,12 +56,21 @@ ALL = {
 }
 
 
+def find(name: str, table: pa.Table) -> Table | None:
+    """The declared schema of a table, of its own width where that varies; None for an inner one."""
+    return activations_of(table) if name == ACTIVATIONS else ALL.get(name)
+
+
 def diff(name: str, left: pa.Table, right: pa.Table) -> list[str]:
     """Differences between two tables of one schema, one line each; empty means *equal*."""
-    return differences(ALL[name], left, right)
+    spec = find(name, left)
+    if spec is None:
+        raise KeyError(name)
+    return differences(spec, left, right)
 
 
 __all__ = [
+    "ACTIVATIONS",
     "ALL",
     "BOOTSTRAP_DRAWS",
     "CASCADE_ROWS",
@@ -69,6 +81,7 @@ __all__ = [
     "FEATURE_ROWS",
     "INTERVALS",
     "LABELS",
+    "LAYER_SWEEP",
     "NUMERIC_TOLERANCE",
     "OUTCOME_ENDS",
     "PREFIX_SCORES",
@@ -83,6 +96,9 @@ __all__ = [
     "Column",
     "Table",
     "TableError",
+    "activations",
+    "activations_of",
     "diff",
     "differences",
+    "find",
 ]

@@ -13,6 +13,8 @@ from sentinel.tables.schema import Table
 NUMERIC_TOLERANCE = 1e-4
 TIE_GAP = 1e-3
 """Top-2 gap in nats under which two engines may choose different tokens."""
+HALF_ULP = 2.0**-10
+"""Distance of neighbouring float16 numbers, relative: a last bit may round either way."""
 
 
 def differences(spec: Table, left: pa.Table, right: pa.Table) -> list[str]:
@@ -44,7 +46,7 @@ def differences(spec: Table, left: pa.Table, right: pa.Table) -> list[str]:
             continue
         pairs = zip(lkeys, lvalues.to_pylist(), rvalues.to_pylist(), strict=True)
         for key, a, b in pairs:
-            if key[:3] in skipped or _same(a, b, spec_column.kind == "numeric"):
+            if key[:3] in skipped or _same(a, b, spec_column.kind):
                 continue
             if spec_column.kind == "ranked" and _same_ranks(a, b, tops.get(key)):
                 continue
@@ -56,12 +58,18 @@ def _keys(spec: Table, table: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(table.column(n).to_pylist() for n in spec.key), strict=True))
 
 
-def _same(a: Any, b: Any, numeric: bool) -> bool:
-    if not numeric or a is None or b is None:
+def _same(a: Any, b: Any, kind: str) -> bool:
+    if kind not in ("numeric", "half") or a is None or b is None:
         return bool(a == b)
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     return x.shape == y.shape and bool(
-        np.allclose(x, y, rtol=0.0, atol=NUMERIC_TOLERANCE, equal_nan=True)
+        np.allclose(
+            x,
+            y,
+            rtol=HALF_ULP if kind == "half" else 0.0,
+            atol=NUMERIC_TOLERANCE,
+            equal_nan=True,
+        )
     )
 
 

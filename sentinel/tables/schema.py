@@ -22,7 +22,7 @@ class Column:
     type: pa.DataType
     doc: str
     nullable: bool = False
-    kind: str = "exact"  # exact | numeric | volatile | ranked
+    kind: str = "exact"  # exact | numeric | half | volatile | ranked
 
 
 @dataclass(frozen=True, slots=True)
