@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cluster.pace import PaceItem
+    from cluster.replica import Plan
     from cluster.run_dir import RunDir
     from jobs.config import RunConfig
     from jobs.sections import AgentConfig, BenchmarkConfig
@@ -94,6 +95,31 @@ def seconds_per_step(run_dir: RunDir, benchmark: str, agent: str) -> float | Non
     return float(value) if isinstance(value, int | float) and value > 0 else None
 
 
+def agent_plan(
+    config: RunConfig, benchmark: BenchmarkConfig, agent: AgentConfig, root: Path | None = None
+) -> Plan:
+    """What one replica needs to run this agent, as collection gives it."""
+    from cluster.engines import agent_hash
+    from cluster.replica import Plan
+    from jobs.machine import visible_gpus
+    from jobs.tasks import cache_dir
+
+    mapping = agent.model_dump(exclude_none=True)
+    if mapping["device"] == "auto":
+        mapping["device"] = "cuda" if visible_gpus() else "cpu"
+    collect = config.collect
+    return Plan(
+        run_root="" if root is None else str(root),
+        cache=str(cache_dir()),
+        benchmark=benchmark.mapping(),
+        agent=mapping,
+        agent_hash=agent_hash(mapping),
+        max_tokens=collect.max_tokens if agent.max_tokens is None else agent.max_tokens,
+        temperature=collect.temperature,
+        seed=config.seed,
+    )
+
+
 def _item(
     config: RunConfig,
     run_dir: RunDir,
@@ -103,33 +129,17 @@ def _item(
 ) -> PaceItem:
     import numpy as np
 
-    from cluster.engines import agent_hash
     from cluster.pace import PaceItem
     from cluster.ray_runtime import available_cpus
-    from cluster.replica import Plan
-    from jobs.machine import visible_gpus
-    from jobs.tasks import cache_dir, opened
+    from jobs.tasks import opened
 
-    mapping = agent.model_dump(exclude_none=True)
-    if mapping["device"] == "auto":
-        mapping["device"] = "cuda" if visible_gpus() else "cpu"
     rows = run_dir.read("tasks", benchmark.name).select(["task_id", "pool"]).to_pylist()
     ids = sorted(r["task_id"] for r in rows if r["pool"] == "train")
     np.random.Generator(np.random.PCG64(config.seed)).shuffle(ids)
     with opened(benchmark) as world:
         by_id = {t.task_id: t for t in world.tasks()}
-    collect = config.collect
-    plan = Plan(
-        run_root=str(run_dir.root),
-        cache=str(cache_dir()),
-        benchmark=benchmark.mapping(),
-        agent=mapping,
-        agent_hash=agent_hash(mapping),
-        max_tokens=collect.max_tokens if agent.max_tokens is None else agent.max_tokens,
-        temperature=collect.temperature,
-        seed=config.seed,
-    )
     tasks = tuple(by_id[i] for i in ids[: episodes + 1])
     cpus = config.site.cpus or available_cpus()
     # As many threads as one replica of the collection has.
-    return PaceItem(plan, tasks, max(1, cpus // max(1, min(collect.workers, cpus))))
+    threads = max(1, cpus // max(1, min(config.collect.workers, cpus)))
+    return PaceItem(agent_plan(config, benchmark, agent, run_dir.root), tasks, threads)

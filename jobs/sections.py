@@ -194,6 +194,15 @@ class HeadsConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     UNHASHED = frozenset({"device"})
 
+    @property
+    def encoder_name(self) -> str:
+        """The encoder as a person names it: `tfidf`, `nano 64×2`, or a folder or hub id."""
+        if self.kind == "tfidf":
+            return "tfidf"
+        return (
+            f"{self.encoder} {self.width}×{self.layers}" if self.encoder == "nano" else self.encoder
+        )
+
 
 class DecideConfig(Section):
     """The decision layer: thresholds, maps and the ladder."""

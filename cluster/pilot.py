@@ -1,0 +1,161 @@
+"""A pilot: a few episodes of one agent, run together, and what they cost.
+
+The pilot runs in a process of its own, so that the memory it reports is the agent's and no
+leftover of another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import multiprocessing
+import statistics
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.engines import make_engine
+from cluster.memory import PeakMemory
+from cluster.replica import Plan
+from cluster.stages import use_threads
+from sentinel.agent.loop import run_task
+from sentinel.benchmarks import registry
+from sentinel.benchmarks.base import Task
+from sentinel.episodes import Episode
+from sentinel.errors import UserError
+from sentinel.tables import OUTCOME_ENDS
+
+
+@dataclass(frozen=True, slots=True)
+class PilotItem:
+    """Tasks of one agent to run at once, `concurrency` in flight, on `threads` CPUs."""
+
+    plan: Plan
+    tasks: tuple[Task, ...]
+    concurrency: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean per episode and its standard error (None with fewer than two episodes)."""
+
+    mean: float
+    error: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Mean:
+        """Of at least one value."""
+        spread = statistics.stdev(values) if len(values) > 1 else None
+        return cls(statistics.fmean(values), spread and spread / math.sqrt(len(values)))
+
+
+@dataclass(frozen=True, slots=True)
+class Pilot:
+    """What n episodes of one agent cost.
+
+    `seconds` is their wall time together on one replica, `load_seconds` that of the engine before
+    them, `peak_mb` the process tree's memory. `dollars` is None for a local engine.
+    """
+
+    episodes: int
+    failed: int
+    seconds: float
+    load_seconds: float
+    peak_mb: float
+    turns: Mean
+    prompt_tokens: Mean
+    generated_tokens: Mean
+    dollars: Mean | None
+    first_error: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        return asdict(self)
+
+
+def run(item: PilotItem) -> Pilot:
+    """Run the pilot in a child process.
+
+    Raises UserError for what a user can mend, for a pilot without any outcome, and when the child
+    dies (out of memory).
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        try:
+            return pool.submit(measure, item).result()
+        except BrokenProcessPool as error:
+            raise UserError(
+                f"the pilot of {item.plan.where} was killed, probably for memory",
+                "give it a machine with more memory, or a smaller context_window",
+            ) from error
+
+
+def measure(item: PilotItem) -> Pilot:
+    """Run the pilot in this process."""
+    with PeakMemory() as memory:
+        load, seconds, episodes = asyncio.run(_play(item))
+    return summarise(episodes, seconds, load, memory.mb, item.plan.where)
+
+
+async def _play(item: PilotItem) -> tuple[float, float, list[Episode]]:
+    plan = item.plan
+    gate = asyncio.Semaphore(item.concurrency)
+    benchmark = registry.load(dict(plan.benchmark))
+    engine = None
+    start = time.perf_counter()
+    try:
+        benchmark.prepare(Path(plan.cache))
+        engine = make_engine(plan.agent)
+        use_threads(item.threads)
+
+        async def one(task: Task) -> Episode:
+            async with gate:
+                return await run_task(
+                    engine,
+                    benchmark,
+                    task,
+                    agent=plan.agent["name"],
+                    max_tokens=plan.max_tokens,
+                    temperature=plan.temperature,
+                    seed=plan.seed,
+                )
+
+        await one(item.tasks[0])  # warms up; its time is the engine's
+        loaded = time.perf_counter()
+        episodes = await asyncio.gather(*(one(t) for t in item.tasks[1:]))
+        return loaded - start, time.perf_counter() - loaded, list(episodes)
+    finally:
+        if engine is not None:
+            await engine.close()
+        benchmark.close()
+
+
+def summarise(
+    episodes: Sequence[Episode], seconds: float, load: float, peak_mb: float, where: str
+) -> Pilot:
+    """The figures of finished episodes. Raises UserError when none had an outcome."""
+    good = [e for e in episodes if e.end in OUTCOME_ENDS]
+    errors = [e.error or e.end for e in episodes if e.end not in OUTCOME_ENDS]
+    if not good:
+        raise UserError(
+            f"no pilot episode of {where} had an outcome: {errors[0] if errors else 'none ran'}",
+            "mend the agent: sentinel doctor CONFIG",
+        )
+    paid = [e.cost_usd for e in good if e.cost_usd is not None]
+    return Pilot(
+        episodes=len(good),
+        failed=len(errors),
+        seconds=seconds,
+        load_seconds=load,
+        peak_mb=peak_mb,
+        turns=Mean.of([e.turns for e in good]),
+        prompt_tokens=Mean.of([e.prompt_tokens for e in good]),
+        generated_tokens=Mean.of([e.generated_tokens for e in good]),
+        dollars=Mean.of(paid) if paid else None,
+        first_error=errors[0] if errors else None,
+    )

@@ -1,0 +1,202 @@
+"""`sentinel plan CONFIG`: GPU hours, tokens, dollars, memory and CPUs, before anything is spent.
+
+A pilot runs a few train questions of every agent through the run's own engines; the stages after
+collection are scaled from the measured rates of a finished run. The result is kept as `plan.json`
+in the run directory, where a submission to Slurm reads what to ask for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs import rates
+from jobs import run as stages
+from jobs.config import RunConfig
+from sentinel.errors import UserError
+
+if TYPE_CHECKING:
+    from cluster.forecast import AgentSize, RunSize
+    from jobs.sections import AgentConfig
+
+EPISODES = 8
+FILE = "plan.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """CONFIG or --run-dir, the size of the pilot, and where rates come from."""
+    stages.add_arguments(parser)
+    parser.add_argument(
+        "--episodes", type=int, default=EPISODES, help="pilot episodes per agent (%(default)s)"
+    )
+    parser.add_argument(
+        "--rates", type=Path, help="rates learned from a run of yours (--learn); default: shipped"
+    )
+    parser.add_argument(
+        "--learn", type=Path, metavar="FILE", help="write the rates of this finished run and stop"
+    )
+    parser.add_argument("--json", action="store_true", help="print plan.json instead of a table")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the pilot, print the plan and keep it in the run directory."""
+    from cluster import files
+    from cluster.run_dir import RunDir
+
+    if args.episodes < 1:
+        raise UserError(f"--episodes {args.episodes}", "plan from at least one episode")
+    config, root = stages.load(args)
+    if args.learn is not None:
+        files.write_json(args.learn.expanduser().absolute(), rates.learned(config, RunDir(root)))
+        print(f"rates of {root}: {args.learn}")
+        return 0
+    found = plan(config, args.episodes, rates.load(args.rates))
+    root.mkdir(parents=True, exist_ok=True)
+    files.write_json(root / FILE, found)
+    if args.json:
+        print(json.dumps(found, indent=2, allow_nan=False))
+    else:
+        print("\n".join(table(found)))
+        print(f"plan: {root / FILE}")
+    return 0
+
+
+def plan(config: RunConfig, episodes: int, known: dict[str, Any]) -> dict[str, Any]:
+    """Pilot and forecast as JSON-able values: one entry per stage, and `agents`.
+
+    Raises UserError for an agent whose pilot has no outcome, or that does not fit.
+    """
+    from cluster import forecast
+    from cluster.ray_runtime import available_cpus
+
+    cpus = config.site.cpus or available_cpus()
+    workers = min(config.collect.workers, cpus)
+    sizes = list(_agents(config, episodes, max(1, cpus // workers)))
+    size = run_size(config, sizes)
+    found: dict[str, Any] = {}
+    for stage in config_stages(config):
+        entry = (
+            forecast.collection(sizes, workers, cpus)
+            if stage == "collect"
+            else forecast.later(stage, size, known, cpus)
+        )
+        found[stage] = entry.to_dict()
+    found["agents"] = [_agent_entry(s) for s in sizes]
+    return found
+
+
+def config_stages(config: RunConfig) -> tuple[str, ...]:
+    """The stages that this run has."""
+    return tuple(getattr(config, "stages", None) or stages.STAGES)
+
+
+def _agents(config: RunConfig, episodes: int, threads: int) -> Iterator[AgentSize]:
+    from cluster.forecast import AgentSize
+    from cluster.pilot import PilotItem, run
+    from jobs.machine import visible_gpus
+    from jobs.pace import agent_plan
+    from jobs.tasks import opened, task_table
+
+    for benchmark in config.benchmarks:
+        with opened(benchmark) as world:
+            table = task_table(config, world).select(["task_id", "pool"]).to_pylist()
+            by_id = {t.task_id: t for t in world.tasks()}
+        train = [r["task_id"] for r in table if r["pool"] == "train"]
+        chosen = tuple(by_id[i] for i in _drawn(train, episodes + 1, config.seed))
+        for agent in config.agents:
+            item = PilotItem(
+                agent_plan(config, benchmark, agent),
+                chosen,
+                min(episodes, config.collect.concurrency),
+                threads,
+            )
+            gpus = _gpus(agent, visible_gpus())
+            total = len(table) * config.collect.rollouts
+            yield AgentSize(benchmark.name, agent.name, total, gpus, run(item))
+
+
+def _gpus(agent: AgentConfig, visible: int) -> int:
+    local = agent.engine in ("vllm", "transformers")
+    return agent.tensor_parallel if local and visible and agent.device != "cpu" else 0
+
+
+def _drawn(ids: list[str], n: int, seed: int) -> list[str]:
+    import numpy as np
+
+    if len(ids) < 2:
+        raise UserError(
+            f"{len(ids)} train questions are too few for a pilot", "raise collect.limit"
+        )
+    order = sorted(ids)
+    np.random.Generator(np.random.PCG64(seed)).shuffle(order)
+    return order[:n]
+
+
+def run_size(config: RunConfig, sizes: list[AgentSize]) -> RunSize:
+    """What the later stages grow with, from the pilots' means."""
+    tokens = sum(
+        s.episodes * (s.pilot.prompt_tokens.mean + s.pilot.generated_tokens.mean) for s in sizes
+    )
+    return rates.size(
+        config,
+        agents=len(sizes),
+        episodes=sum(s.episodes for s in sizes),
+        turns=sum(s.episodes * s.pilot.turns.mean for s in sizes),
+        tokens=tokens,
+    )
+
+
+def _agent_entry(size: AgentSize) -> dict[str, Any]:
+    pilot = size.pilot
+    return {
+        "benchmark": size.benchmark,
+        "agent": size.agent,
+        "episodes": size.episodes,
+        "gpu_hours": size.replica_hours * size.gpus,
+        "replica_hours": size.replica_hours,
+        "turns": size.total(pilot.turns),
+        "prompt_tokens": size.total(pilot.prompt_tokens),
+        "generated_tokens": size.total(pilot.generated_tokens),
+        "dollars": None if pilot.dollars is None else size.total(pilot.dollars),
+        "pilot": pilot.to_dict(),
+    }
+
+
+def table(found: dict[str, Any]) -> list[str]:
+    """The plan as lines for a terminal."""
+    from cluster.progress import duration
+
+    head = f"{'agent':34} {'episodes':>8} {'prompt':>9} {'generated':>9} {'GPU h':>8} {'$':>10}"
+    out = [head]
+    for a in found["agents"]:
+        dollars = "" if a["dollars"] is None else _ranged(a["dollars"], 2)
+        name = f"{a['benchmark']}/{a['agent']}"
+        out.append(
+            f"{name:34} {a['episodes']:8} {_short(a['prompt_tokens']['mean']):>9} "
+            f"{_short(a['generated_tokens']['mean']):>9} {a['gpu_hours']:8.2f} {dollars:>10}"
+        )
+        failed = a["pilot"]["failed"]
+        if failed:
+            out.append(f"  {failed} pilot episodes had no outcome: {a['pilot']['first_error']}")
+    out += ["", f"{'stage':12} {'time':>8} {'CPUs':>5} {'GPUs':>5} {'memory':>9}  from"]
+    for stage, s in ((k, v) for k, v in found.items() if k != "agents"):
+        hours = "?" if s["hours"] is None else duration(3600 * s["hours"])
+        memory = "?" if s["memory_mb"] is None else f"{s['memory_mb']} MB"
+        out.append(f"{stage:12} {hours:>8} {s['cpus']:5} {s['gpus']:5} {memory:>9}  {s['basis']}")
+    return out
+
+
+def _short(tokens: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if tokens >= size:
+            return f"{tokens / size:.1f} {letter}"
+    return f"{tokens:.0f}"
+
+
+def _ranged(total: dict[str, float | None], digits: int) -> str:
+    if total["low"] is None or total["high"] is None:
+        return f"{total['mean']:.{digits}f}"
+    return f"{total['low']:.{digits}f}–{total['high']:.{digits}f}"
