@@ -13,12 +13,14 @@ import pyarrow as pa
 
 from sentinel.tables.decisions import (
     BOOTSTRAP_DRAWS,
+    CASCADE_MARGINS,
     CASCADE_ROWS,
     DECISIONS,
     INTERVALS,
     PREFIX_SCORES,
     PREFIX_SCORES_OPTIONAL,
     ROUND_SCORES,
+    ROUND_SCORES_BY_MODE,
     ROUND_SCORES_OPTIONAL,
 )
 from sentinel.tables.equality import NUMERIC_TOLERANCE, TIE_GAP, differences
@@ -47,8 +49,10 @@ ALL = {
         SCORES,
         PREFIX_SCORES,
         ROUND_SCORES,
+        *ROUND_SCORES_BY_MODE.values(),
         LAYER_SWEEP,
         CASCADE_ROWS,
+        CASCADE_MARGINS,
         DECISIONS,
         BOOTSTRAP_DRAWS,
         INTERVALS,
@@ -73,6 +77,7 @@ __all__ = [
     "ACTIVATIONS",
     "ALL",
     "BOOTSTRAP_DRAWS",
+    "CASCADE_MARGINS",
     "CASCADE_ROWS",
     "DECISIONS",
     "ENDS",
@@ -87,6 +92,7 @@ __all__ = [
     "PREFIX_SCORES",
     "PREFIX_SCORES_OPTIONAL",
     "ROUND_SCORES",
+    "ROUND_SCORES_BY_MODE",
     "ROUND_SCORES_OPTIONAL",
     "SCORES",
     "TASKS",

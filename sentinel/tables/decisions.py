@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sentinel.tables.schema import (
     BOOL,
     EPISODE,
@@ -60,6 +62,10 @@ ROUND_SCORES = Table(
     },
 )
 ROUND_SCORES_OPTIONAL = ("cell", "scorer", "pool")
+ROUND_SCORES_BY_MODE = {
+    mode: replace(ROUND_SCORES, name=f"round_scores_{mode}") for mode in ("paper", "strict")
+}
+"""A run keeps one table per mode: cross-fitted scores, and those of probes from fit tasks."""
 
 CASCADE_ROWS = Table(
     "cascade_rows",
@@ -76,6 +82,27 @@ CASCADE_ROWS = Table(
         "savings": maybe(FLOAT, "share of the test cost saved; null without any cost"),
         "successes": exact(INT, "test episodes with y = 1"),
         "no_op": exact(BOOL, "it aborts nothing"),
+    },
+)
+
+CASCADE_MARGINS = Table(
+    "cascade_margins",
+    ("cell", "scorer", "seed", "target", "margin"),
+    {
+        "cell": exact(STRING, "task set × agent"),
+        "scorer": exact(STRING, "what gave the score"),
+        "mode": exact(STRING, "strict or paper"),
+        "seed": exact(INT, "of the splits"),
+        "target": exact(STRING, "ρ* as a decimal"),
+        "margin": exact(STRING, "δ as asked, a decimal"),
+        "margin_used": exact(FLOAT, "after the cut for strict targets"),
+        "recall": maybe(FLOAT, "share of the test successes kept; null without any"),
+        "savings": maybe(FLOAT, "share of the test cost saved; null without any cost"),
+        "successes": exact(INT, "test episodes with y = 1"),
+        "kept": exact(INT, "of those, kept"),
+        "below": maybe(BOOL, "recall < target, exactly; null without test successes"),
+        "no_op": exact(BOOL, "it aborts nothing"),
+        "reason": maybe(STRING, "why it aborts nothing"),
     },
 )
 
