@@ -115,16 +115,59 @@ class MonitorConfig(Section):
     method: Literal["sentinel", "cascade"] = "sentinel"
 
 
+class StageSite(Section):
+    """What one stage asks Slurm for, instead of the plan's or the default numbers."""
+
+    cpus: int | None = Field(default=None, ge=1)
+    gpus: int | None = Field(default=None, ge=0)
+    memory_mb: int | None = Field(default=None, ge=64)
+    hours: Real | None = Field(default=None, gt=0)
+    nodes: int | None = Field(default=None, ge=1)
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+
+
 class SiteConfig(Section):
     """Where a run happens and what it may use; never part of a hash."""
 
     name: Name = "local"
     cpus: int | None = Field(default=None, ge=1)
-    """None: the CPUs of this process's allocation."""
+    """None: the CPUs of this process's allocation; on Slurm, per node, what each stage needs."""
     gpus: int | None = Field(default=None, ge=0)
+    """None: those that this process sees; on Slurm, per node, what the agents need."""
     object_store_mb: int = Field(default=256, ge=80)
     address: str | None = None
     """A Ray cluster to join; None starts one."""
+    nodes: int = Field(default=1, ge=1)
+    """Nodes per Slurm job, one Ray over all of them."""
+    memory_mb: int | None = Field(default=None, ge=64)
+    """Per node; None: from the run's plan, else by stage."""
+    hours: Real = Field(default=4.0, gt=0)
+    """Time limit of a Slurm job; one that reaches it is queued again and goes on."""
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    interface: str | None = None
+    """The network between the nodes (ib0); None: by route."""
+    modules: Texts = ()
+    environment: dict[str, str] = Field(default_factory=dict)
+    setup: Texts = ()
+    """Shell lines at the start of every job, after modules and environment."""
+    container: str | None = None
+    """What runs Python in a container, for example `apptainer exec --nv image.sif`."""
+    python: str | None = None
+    """The interpreter on the nodes; None: this one."""
+    stages: dict[str, StageSite] = Field(default_factory=dict)
+    array_parallelism: int = Field(default=64, ge=1)
+    """Elements of an array that run at once."""
+    requeues: int = Field(default=20, ge=0)
+    """How often a job that ran out of time is queued again."""
+    signal_seconds: int = Field(default=90, ge=1)
+    """Warning before the time limit: a job stops cleanly and is queued again."""
+    options: dict[str, str] = Field(default_factory=dict)
+    """Further options of sbatch, without dashes: {exclude: n7}."""
 
 
 class PoolsConfig(Section):
@@ -158,8 +201,25 @@ class CollectConfig(Section):
     """Train questions that `run` asks each agent again one by one, for the time that stops save."""
     budget_usd: Real | None = Field(default=None, gt=0)
     """What all API agents of the run may cost together; then it stops and can be resumed."""
+    tokens_in_flight: int | None = Field(default=None, ge=1)
+    """Tokens that the episodes of one worker may declare at once (prompts so far, and what they may
+    still generate); None takes what the engine's memory holds, where it says so."""
+    wedged_seconds: Real = Field(default=300.0, gt=0)
+    """A worker whose engine makes no token for so long is killed and started again."""
+    parallel_agents: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    """Agents that run at once; auto: as many as have GPUs of their own, else one by one."""
     UNHASHED = frozenset(
-        {"workers", "concurrency", "rollouts", "limit", "timed_episodes", "budget_usd"}
+        {
+            "workers",
+            "concurrency",
+            "rollouts",
+            "limit",
+            "timed_episodes",
+            "budget_usd",
+            "tokens_in_flight",
+            "wedged_seconds",
+            "parallel_agents",
+        }
     )
 
 
