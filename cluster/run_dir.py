@@ -8,8 +8,6 @@ inputs.
 
 from __future__ import annotations
 
-import hashlib
-import io
 import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster import files
+from cluster import files, parquet_files
 from cluster.journal import Journal
 from cluster.locks import FileLock
 from sentinel import tables
@@ -181,10 +179,19 @@ class RunDir:
 
     # Tables
 
-    def compact(self, stage: str, benchmark: str, agent: str | None, names: Sequence[str]) -> None:
+    def compact(
+        self,
+        stage: str,
+        benchmark: str,
+        agent: str | None,
+        names: Sequence[str],
+        *,
+        in_order: bool = False,
+    ) -> None:
         """Gather a stage's parts into `tables/<name>/…`, sorted by key. Repeating it costs nothing.
 
-        Call it whenever a stage finds nothing missing: it also mends a corrupt table.
+        Call it whenever a stage finds nothing missing: it also mends a corrupt table. With
+        `in_order`, items follow one another in key order and one part is held at a time.
         """
         markers = {}
         for item in self.items(stage, benchmark, agent):
@@ -193,12 +200,18 @@ class RunDir:
         for name in names:
             source = files.digest({i: m[name]["sha256"] for i, m in markers.items() if name in m})
             if not self.has_table(name, benchmark, agent, source):
-                found = [t for _, t in self.read_parts(stage, benchmark, agent, name)]
-                if not found:
+                if not any(name in m for m in markers.values()):
                     raise UserError(
                         f"stage {stage} of {benchmark}/{agent} has no part of table {name}",
                         f"run: sentinel {stage} --run-dir '{self.root}'",
                     )
+                parts = (t for _, t in self.read_parts(stage, benchmark, agent, name))
+                if in_order:
+                    path = self.table_path(name, benchmark, agent)
+                    written = parquet_files.write_parts(path, _ascending(name, parts))
+                    _mark(path, stage, source, *written)
+                    continue
+                found = list(parts)
                 table = pa.concat_tables(found) if len(found) > 1 else found[0]
                 self.write_table(name, benchmark, agent, table, stage=stage, source=source)
 
@@ -228,9 +241,7 @@ class RunDir:
         """Replace a compacted table atomically: checked, sorted, keys unique, marker last."""
         table = _sorted(name, _checked(name, table))
         path = self.table_path(name, benchmark, agent)
-        sha = files.write_parquet(path, table)
-        marker = {"stage": stage, "source": source, "sha256": sha, "rows": table.num_rows}
-        files.write_json(_table_marker(path), marker)
+        _mark(path, stage, source, files.write_parquet(path, table), table.num_rows)
 
     def table_hash(
         self, name: str, benchmark: str, agent: str | None, without: Collection[str] = ()
@@ -245,7 +256,7 @@ class RunDir:
         if spec is not None:
             volatile = [c for c, col in spec.columns.items() if col.kind == "volatile"]
             table = table.drop_columns([c for c in volatile if c not in without])
-        return _content_hash(table)
+        return parquet_files.content_hash(table)
 
     def read(self, name: str, benchmark: str | None = None, agent: str | None = None) -> pa.Table:
         """A compacted table, of one benchmark or agent or of all, checked against its schema.
@@ -308,6 +319,25 @@ def _table_marker(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
+def _mark(path: Path, stage: str, source: str, sha: str, rows: int) -> None:
+    marker = {"stage": stage, "source": source, "sha256": sha, "rows": rows}
+    files.write_json(_table_marker(path), marker)
+
+
+def _ascending(name: str, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Parts, each sorted; raises TableError where one does not begin after the end of the last."""
+    last: tuple[Any, ...] | None = None
+    for part in parts:
+        part, spec = _sorted(name, part), tables.find(name, part)
+        if spec is not None and part.num_rows:
+            ends = part.select(list(spec.key)).take([0, part.num_rows - 1]).to_pylist()
+            first, end = (tuple(row.values()) for row in ends)
+            if last is not None and first <= last:
+                raise tables.TableError(f"table {name}: parts out of order at {first}")
+            last = end
+        yield part
+
+
 def _checked(name: str, table: pa.Table) -> pa.Table:
     spec = tables.find(name, table)
     return table if spec is None else spec.check(table)
@@ -349,25 +379,3 @@ def _read_table(name: str, path: Path, root: Path) -> pa.Table:
             f"table {path} is corrupt ({error})",
             f"rebuild it from its parts: sentinel {marker.get('stage', 'run')} --run-dir '{root}'",
         ) from error
-
-
-class _HashSink(io.RawIOBase):
-    """A file that only remembers the hash of what was written."""
-
-    def __init__(self) -> None:
-        self.state = hashlib.sha256()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data)
-        self.state.update(view)
-        return view.nbytes
-
-
-def _content_hash(table: pa.Table) -> str:
-    sink = _HashSink()
-    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:
-        writer.write_table(table.combine_chunks())
-    return sink.state.hexdigest()

@@ -56,6 +56,24 @@ def test_commit_compact_read(tmp_path: Path) -> None:
     assert run.read("labels")["episode_id"].to_pylist() == ["e0", "e1", "e2", "e3"]
 
 
+def test_parts_in_key_order_are_compacted_one_at_a_time(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "r")
+    commit(run, "a", "e2", "e1")
+    commit(run, "b", "e4", "e3")
+    run.compact("label", "clinic", "steady", ["labels"], in_order=True)
+    assert run.read("labels")["episode_id"].to_pylist() == ["e1", "e2", "e3", "e4"]
+    path = run.table_path("labels", "clinic", "steady")
+    before = path.stat().st_mtime_ns
+    run.compact("label", "clinic", "steady", ["labels"], in_order=True)
+    assert path.stat().st_mtime_ns == before, "nothing new, nothing written"
+    commit(run, "c", "e4", "e5")
+    with pytest.raises(tables.TableError, match="out of order at .*e4"):
+        run.compact("label", "clinic", "steady", ["labels"], in_order=True)
+    assert run.read("labels").num_rows == 4, "the table there was is kept"
+    with pytest.raises(UserError, match="no part of table labels"):
+        run.compact("heads", "clinic", "steady", ["labels"], in_order=True)
+
+
 def test_changed_inputs_are_refused_with_the_ways_out(tmp_path: Path) -> None:
     run = RunDir(tmp_path / "r")
     commit(run, "a", "e1")
