@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from jobs import config_files as files
+from jobs.activations_section import ActivationsConfig
 from jobs.cascade_section import CascadeSection
 from jobs.sections import (
     AgentConfig,
@@ -84,6 +85,7 @@ class RunConfig(Section):
     """Settings to vary: key path → values. Agents and benchmarks share a run instead."""
     pools: PoolsConfig = PoolsConfig()
     collect: CollectConfig = CollectConfig()
+    activations: ActivationsConfig = ActivationsConfig()
     heads: HeadsConfig = HeadsConfig()
     decide: DecideConfig = DecideConfig()
     cascade: CascadeSection = CascadeSection()
