@@ -87,18 +87,37 @@ class OpenAIEngine:
         self._tokens_per_byte = 0.4
         self._models: set[str] = set()
         self._closed = self._uncounted = False
+        self._busy, self._idle = 0, asyncio.Event()
         self._client = openai.AsyncOpenAI(
             api_key=account.key, base_url=account.url, max_retries=0, timeout=timeout
         )
 
     async def generate(self, request: Request) -> Generation:
         """Answer one request. Raises EngineError, Stop or UserError."""
-        if self._closed:
-            raise EngineError("the engine is closed")
+        self._busy += 1
+        try:
+            return await self._answer(request)
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+
+    async def close(self) -> None:
+        """Wait for the replies in flight, close the connections and sync what was spent."""
+        self._closed = True
+        if self._busy:
+            self._idle.clear()
+            await self._idle.wait()
+        await self._client.close()
+        self.spend.close()
+
+    async def _answer(self, request: Request) -> Generation:
         met: Counter[str] = Counter()
         total: float | None = None
         begun = self._clock()
         while True:
+            if self._closed:
+                raise EngineError("the engine is closed", total)
             result, seconds = await self._attempt(request, first=not met)
             total = _sum(total, result.cost_usd)
             if isinstance(result, Reply):
@@ -120,12 +139,6 @@ class OpenAIEngine:
             log.info("%s: attempt %d: %s", request.request_id, met.total(), result.error)
             wait = backoff(met[result.follow], request.request_id, self._first_wait)
             await self._sleep(wait if result.after is None else max(result.after, wait / 10))
-
-    async def close(self) -> None:
-        """Close the connections and sync what was spent."""
-        self._closed = True
-        await self._client.close()
-        self.spend.close()
 
     async def _attempt(self, request: Request, *, first: bool) -> tuple[Reply | Failure, float]:
         """One HTTP request: what came of it, and how long it took (s)."""
