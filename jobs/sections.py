@@ -93,6 +93,15 @@ class AgentConfig(Section):
     template_kwargs: dict[str, bool | int | float | str] | None = None
     """What the chat template is given besides the messages, e.g. `enable_thinking: false`."""
     tensor_parallel: int = Field(default=1, ge=1)
+    """GPUs that share the model (vLLM)."""
+    gpu_memory_utilization: Real | None = Field(default=None, gt=0, le=1)
+    """Share of each GPU's memory that vLLM may use; None: 0.9."""
+    kv_cache_gb: Real | None = Field(default=None, gt=0)
+    """vLLM's key-value cache; None: the rest of the GPU's share, on a CPU at most 4 GB."""
+    enforce_eager: bool | None = None
+    """vLLM without compilation and CUDA graphs; None: on a CPU only."""
+    max_batch: int | None = Field(default=None, ge=1)
+    """Requests computed together; None: 64, on a GPU 256 (vLLM)."""
 
 
 class BenchmarkConfig(Section):
@@ -151,6 +160,8 @@ class SiteConfig(Section):
     constraint: str | None = None
     interface: str | None = None
     """The network between the nodes (ib0); None: by route."""
+    dashboard: bool = True
+    """Ray's dashboard of a Slurm job, on its node's loopback and behind a token."""
     modules: Texts = ()
     environment: dict[str, str] = Field(default_factory=dict)
     setup: Texts = ()

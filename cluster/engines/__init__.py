@@ -15,13 +15,19 @@ from sentinel.errors import UserError
 KINDS = {
     "openai": "cluster.engines.openai:make",
     "transformers": "cluster.engines.transformers:make",
+    "vllm": "cluster.engines.vllm:make",
 }
 """Kind → `module:function` that takes the agent's config and returns an Engine."""
-CHECKS = {"openai": "cluster.engines.openai:check"}
+CHECKS = {
+    "openai": "cluster.engines.openai:check",
+    "transformers": "cluster.engines.fit:check",
+    "vllm": "cluster.engines.fit:check",
+}
 """Kind → `module:function` that raises UserError for what can be known before a run begins."""
 UNHASHED = frozenset(
     {"name", "device", "tensor_parallel", "api_key_env", "max_tokens"}
     | {"price", "concurrency", "request_timeout", "budget_usd", "spend_dir"}
+    | {"gpu_memory_utilization", "kv_cache_gb", "enforce_eager", "max_batch"}
 )
 """Settings that say where an agent runs, never what it answers (the token limit is hashed by the
 collection, which may set it)."""
