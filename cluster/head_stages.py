@@ -128,7 +128,7 @@ def run_gold(item: GoldItem) -> dict[str, Any]:
         if sandbox is None:
             return {"tables": {GOLDS: GOLD_SCHEMA.empty_table()}, "schema": None, "clock": ""}
         pool = sandbox()
-        known = _tasks(item.where)
+        known = read_tasks(item.where)
         rows = [
             {
                 "task_id": task_id,
@@ -153,7 +153,7 @@ def label_part(item: LabelItem) -> dict[str, pa.Table]:
     from sentinel.labels import Gold, label_rows
     from sentinel.sql.result import Result
 
-    tasks = _tasks(item.where)
+    tasks = read_tasks(item.where)
     episodes = list(read_episodes(item.where, set(item.episodes), telemetry=True))
     needed = {e.task_id for e in episodes}
     golds = {
@@ -178,7 +178,7 @@ def snapshot_part(item: SnapshotItem) -> dict[str, Any]:
     from sentinel.benchmarks.registry import load
     from sentinel.heads.snapshots import build
 
-    tasks = _tasks(item.where)
+    tasks = read_tasks(item.where)
     labels = item.where.run_dir.read("labels", item.where.benchmark, item.where.agent)
     labels = labels.filter(pc.equal(labels["label"], item.label))
     correct = dict(
@@ -236,13 +236,18 @@ def read_snapshots(where: Where) -> Snapshots:
 
 
 def read_episodes(
-    where: Where, wanted: Collection[str] | None, *, telemetry: bool
+    where: Where,
+    wanted: Collection[str] | None,
+    *,
+    telemetry: bool,
+    keep: Collection[str] = (),
 ) -> Iterator[Episode]:
-    """Episodes of an agent, all or the wanted ids; without telemetry the token columns are null."""
+    """Episodes of an agent, all or the wanted ids; without telemetry the token columns are null,
+    but for those to `keep`."""
     from sentinel.episodes import from_rows
 
     turns: dict[str, list[dict[str, Any]]] = {}
-    skip = () if telemetry else _TELEMETRY
+    skip = () if telemetry else tuple(c for c in _TELEMETRY if c not in keep)
     for row in _rows(where, TURNS.name, wanted, skip):
         turns.setdefault(row["episode_id"], []).append(row)
     for row in _rows(where, EPISODES.name, wanted, ()):
@@ -267,7 +272,8 @@ def _rows(
                 yield row | nothing
 
 
-def _tasks(where: Where) -> dict[str, dict[str, Any]]:
+def read_tasks(where: Where) -> dict[str, dict[str, Any]]:
+    """Rows of the `tasks` table of a benchmark, by task_id."""
     table = where.run_dir.read("tasks", where.benchmark)
     return {row["task_id"]: row for row in table.to_pylist()}
 

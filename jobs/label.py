@@ -147,6 +147,18 @@ def _count(run_dir: RunDir, benchmark: str, agent: str) -> None:
         )
 
 
+def primary_label(config: RunConfig, run_dir: RunDir, benchmark: str) -> str:
+    """The label that says what is correct on a benchmark.
+
+    The run's `label:` is for text-to-SQL. Where no task knows of being answerable, an environment
+    judges, and its own verdict is the label.
+    """
+    from sentinel.labels import SUCCESS
+
+    answerable = run_dir.read("tasks", benchmark)["answerable"]
+    return SUCCESS if answerable.null_count == len(answerable) else config.label
+
+
 def require_label(run_dir: RunDir, benchmark: str, agent: str, label: str) -> None:
     """Raise UserError when the primary label was not computed for an agent."""
     found = sorted(set(run_dir.read("labels", benchmark, agent)["label"].to_pylist()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,16 @@ def read(path: Path) -> pa.Table:
     return user_tables.read(path, tables.ROUND_SCORES)
 
 
-def cascade(table: pa.Table, config: CascadeConfig | None = None) -> dict[str, Any]:
+Lines = Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]
+"""Rows over all seeds by cell and scorer, drawn elsewhere (`sentinel.cascade.sweep.lines`)."""
+
+
+def cascade(
+    table: pa.Table, config: CascadeConfig | None = None, lines: Lines | None = None
+) -> dict[str, Any]:
     """The printed object: mode, settings, memory of the search, and one entry per cell and scorer.
+
+    With `lines` the seeds are not drawn again; the object is the same to the byte.
 
     Raises UserError for a faulty table or a search that would not fit into memory, before it is
     allocated.
@@ -52,7 +60,10 @@ def cascade(table: pa.Table, config: CascadeConfig | None = None) -> dict[str, A
         "search": memory_text(len(config.grid), config.gates),
         "search_bytes": memory(len(config.grid), config.gates),
         "searched": memory(len(config.grid), config.gates) <= config.memory,
-        "cells": [cell(rounds, config) for rounds in found],
+        "cells": [
+            cell(rounds, config, None if lines is None else lines[rounds.cell, rounds.scorer])
+            for rounds in found
+        ],
     }
 
 
@@ -68,12 +79,17 @@ def draws(rounds: Rounds, config: CascadeConfig) -> Iterator[Draw]:
         yield draw(rounds, config, seed)
 
 
-def cell(rounds: Rounds, config: CascadeConfig) -> dict[str, Any]:
-    """One cell under one scorer: the first draw in full, and mean ± sd where there are more."""
+def cell(
+    rounds: Rounds, config: CascadeConfig, known: Sequence[Mapping[str, Any]] | None = None
+) -> dict[str, Any]:
+    """One cell under one scorer: the first draw in full, and mean ± sd where there are more.
+
+    `known`: the rows of all draws, where they were drawn elsewhere.
+    """
     many = draws(rounds, config)
     first = next(many)
-    lines = rows(first)
-    for other in many:
+    lines = rows(first) if known is None else [dict(line) for line in known]
+    for other in many if known is None else ():
         lines += rows(other)
     parts = first.sample
     drawn = len({line["seed"] for line in lines})

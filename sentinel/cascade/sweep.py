@@ -17,6 +17,7 @@ import pyarrow as pa
 from sentinel import tables
 from sentinel.cascade.config import CascadeConfig
 from sentinel.cascade.driver import seeds
+from sentinel.cascade.margins import margin_rows, with_margin
 from sentinel.cascade.run import ALLOCATIONS, draw, rows, summary
 from sentinel.cascade.table import Rounds, from_table
 from sentinel.errors import UserError
@@ -27,10 +28,14 @@ TARGETS = ("0.8", "0.85", "0.9", "0.95", "0.98", "0.99")
 
 @dataclass(frozen=True)
 class Matrix:
-    """What all blocks share: the laid-out cells and the settings."""
+    """What all blocks share: the laid-out cells and the settings.
+
+    Under the `swept` scorers the margins are swept too, on the same draws.
+    """
 
     cells: tuple[Rounds, ...]
     config: CascadeConfig
+    swept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +85,22 @@ def blocks(whole: Matrix, size: int) -> Iterator[SeedBlock]:
 
 
 def block(whole: Matrix, part: SeedBlock) -> Mapping[str, pa.Table]:
-    """The rows of one block, as the table `cascade_rows`."""
+    """The rows of one block, as the table `cascade_rows`; under a swept scorer `cascade_margins`
+    as well."""
     rounds, config = whole.cells[part.index], whole.config
-    where = {"cell": rounds.cell, "scorer": rounds.scorer}
-    how = {"mode": config.mode, "method": config.method}
-    found = [
-        {**where, **how, **row}
-        for seed in range(part.start, part.stop)
-        for row in rows(draw(rounds, config, seed))
-    ]
-    return {"cascade_rows": tables.CASCADE_ROWS.from_rows(found)}
+    where = {"cell": rounds.cell, "scorer": rounds.scorer, "mode": config.mode}
+    found: list[dict[str, Any]] = []
+    margins: list[dict[str, Any]] = []
+    for seed in range(part.start, part.stop):
+        drawn = draw(rounds, config, seed)
+        found += [{**where, "method": config.method, **row} for row in rows(drawn)]
+        if rounds.scorer in whole.swept:
+            asked = with_margin(config.margin)
+            margins += [{**where, **row} for row in margin_rows(drawn, asked)]
+    out = {"cascade_rows": tables.CASCADE_ROWS.from_rows(found)}
+    if rounds.scorer in whole.swept:
+        out["cascade_margins"] = tables.CASCADE_MARGINS.from_rows(margins)
+    return out
 
 
 def input_hash(rounds: Rounds, config: CascadeConfig) -> str:
@@ -118,12 +129,22 @@ def input_hash(rounds: Rounds, config: CascadeConfig) -> str:
 
 def summaries(table: pa.Table, targets: Sequence[str]) -> list[dict[str, Any]]:
     """Mean ± sd over seeds of each cell and scorer, from `cascade_rows`; see `run.summary`."""
+    out = []
+    for (cell, scorer), found in sorted(lines(table, targets).items()):
+        drawn = len({row["seed"] for row in found})
+        out.append({"cell": cell, "scorer": scorer, "seeds": drawn, "summary": summary(found)})
+    return out
+
+
+def lines(table: pa.Table, targets: Sequence[str]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Rows of each cell and scorer from `cascade_rows`, exactly as `driver.cascade` takes them.
+
+    In the order in which a direct call meets them: sums of floats depend on it.
+    """
     cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in table.to_pylist():
-        cells.setdefault((row["cell"], row["scorer"]), []).append(row)
-    out = []
-    for (cell, scorer), found in sorted(cells.items()):
-        # The order in which a direct call meets them: sums of floats depend on it.
+        cells.setdefault((row["cell"], row["scorer"]), []).append({k: row[k] for k in _LINE})
+    for found in cells.values():
         found.sort(
             key=lambda r: (
                 r["seed"],
@@ -131,6 +152,7 @@ def summaries(table: pa.Table, targets: Sequence[str]) -> list[dict[str, Any]]:
                 ALLOCATIONS.index(r["allocation"]),
             )
         )
-        drawn = len({row["seed"] for row in found})
-        out.append({"cell": cell, "scorer": scorer, "seeds": drawn, "summary": summary(found)})
-    return out
+    return cells
+
+
+_LINE = ("seed", "target", "allocation", "recall", "savings", "successes", "no_op")

@@ -69,7 +69,7 @@ ROUND_SCORES_BY_MODE = {
 
 CASCADE_ROWS = Table(
     "cascade_rows",
-    ("cell", "scorer", "seed", "target", "allocation"),
+    ("cell", "scorer", "mode", "seed", "target", "allocation"),
     {
         "cell": exact(STRING, "task set × agent"),
         "scorer": exact(STRING, "what gave the score"),
@@ -87,7 +87,7 @@ CASCADE_ROWS = Table(
 
 CASCADE_MARGINS = Table(
     "cascade_margins",
-    ("cell", "scorer", "seed", "target", "margin"),
+    ("cell", "scorer", "mode", "seed", "target", "margin"),
     {
         "cell": exact(STRING, "task set × agent"),
         "scorer": exact(STRING, "what gave the score"),

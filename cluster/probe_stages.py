@@ -1,0 +1,158 @@
+"""What workers do in the probes stage: lay out the rounds of an agent, score them, measure AUROCs.
+
+Every function takes one small item and reads its inputs from the run directory; the driver commits
+what they return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cluster.head_stages import Where, read_episodes, read_tasks
+from sentinel.errors import UserError
+
+if TYPE_CHECKING:
+    from sentinel.probes import Cell
+
+PROBES = "probes"
+ROUNDS = "rounds"
+"""The part that holds an agent's rounds, before any scorer."""
+_BATCH = 2048
+
+
+@dataclass(frozen=True)
+class RoundsItem:
+    """The rounds of one agent; `cascade` is the section of the config, `label` the primary one."""
+
+    where: Where
+    settings: Mapping[str, Any] = field(hash=False)
+    cascade: Mapping[str, Any] = field(hash=False)
+    label: str
+    drop_stopped: bool = False
+
+
+@dataclass(frozen=True)
+class ScorerItem:
+    """One scorer in one mode on one agent; `layer` where it reads hidden states."""
+
+    where: Where
+    mode: str
+    scorer: str
+    cascade: Mapping[str, Any] = field(hash=False)
+    heads: Mapping[str, Any] = field(hash=False)
+    layer: int | None = None
+    device: str = "cpu"
+
+    @property
+    def name(self) -> str:
+        """The part's name, such as `paper-probe`."""
+        return f"{self.mode}-{self.scorer}"
+
+
+def rounds_part(item: RoundsItem) -> dict[str, Any]:
+    """Rounds 1…G of every episode with an outcome: costs, surface features, texts; as `tables`."""
+    from sentinel.benchmarks.registry import load
+    from sentinel.probes import cell_of
+    from sentinel.probes.cell import Prices
+    from sentinel.probes.rows import to_table
+
+    where, cascade = item.where, item.cascade
+    labels = where.run_dir.read("labels", where.benchmark, where.agent)
+    labels = labels.filter(pc.equal(labels["label"], item.label))
+    verdict = zip(labels["episode_id"].to_pylist(), labels["correct"].to_pylist(), strict=True)
+    cell = cell_of(
+        read_episodes(where, None, telemetry=False, keep=("logprobs",)),
+        read_tasks(where),
+        dict(verdict),
+        benchmark=where.benchmark,
+        agent=where.agent,
+        gates=cascade["gates"],
+        words=cascade["error_words"],
+        prices=Prices(cascade["prompt_price"], cascade["generated_price"], cascade["cost_unit"]),
+        dialect=load(dict(item.settings)).dialect,
+        drop_stopped=item.drop_stopped,
+    )
+    return {"tables": {ROUNDS: to_table(cell)}}
+
+
+def scorer_part(item: ScorerItem) -> dict[str, Any]:
+    """Scores of one scorer: `tables` (round_scores of the mode); its files go to `folder`.
+
+    Raises UserError where no folds can be drawn, or hidden states are missing.
+    """
+    from sentinel.probes import ScorerConfig, score, split, table
+    from sentinel.probes.export import save
+
+    cell = read_cell(item.where)
+    cascade = item.cascade
+    if item.layer is not None:
+        cell = cell.with_vectors(dict(_vectors(item.where, item.layer)), item.layer)
+    unit = cascade["unit"]
+    cut = split(item.mode, list(cell.episode), cell.unit(unit), cell.success, cascade["seed"], unit)
+    folder = probe_folder(item.where, item.mode)
+    config = ScorerConfig(
+        seed=cascade["seed"],
+        after_feedback=cascade["after_feedback"],
+        heads=item.heads,
+        device=item.device,
+        folder=folder / item.scorer if item.scorer == "heads" else None,
+    )
+    scored = score(cell, cut, item.scorer, config)
+    kept = ("gates", "error_words", "after_feedback", "unit")
+    facts = save(folder, cell, scored, {k: cascade[k] for k in kept})
+    return {"tables": {f"round_scores_{item.mode}": table(cell, scored)}, "facts": facts}
+
+
+def probe_folder(where: Where, mode: str) -> Path:
+    """`probes/BENCHMARK/AGENT/MODE` of the run directory: facts and coefficients per scorer."""
+    from cluster import files
+
+    names = (files.safe_name(where.benchmark), files.safe_name(where.agent))
+    return where.run_dir.root.joinpath(PROBES, *names, mode)
+
+
+def read_cell(where: Where) -> Cell:
+    """The rounds of an agent, from their part."""
+    from sentinel.probes.rows import from_table
+
+    for _, table in where.run_dir.read_parts(PROBES, where.benchmark, where.agent, ROUNDS):
+        return from_table(table)
+    raise RuntimeError(f"no rounds of {where.benchmark}/{where.agent}")
+
+
+def chosen_layer(where: Where, mode: str) -> int:
+    """The layer that the sweep chose for an agent in a mode. Raises UserError where it has not."""
+    sweep = where.run_dir.read("layer_sweep", where.benchmark, where.agent)
+    hit = sweep.filter(pc.and_(pc.equal(sweep["mode"], mode), pc.fill_null(sweep["chosen"], False)))
+    layers = set(hit["layer"].to_pylist())
+    if len(layers) != 1:
+        raise UserError(
+            f"no layer was chosen for {where.benchmark}/{where.agent} in {mode} mode",
+            f"run: sentinel activations --run-dir '{where.run_root}'",
+        )
+    return int(layers.pop())
+
+
+def _vectors(where: Where, layer: int) -> Iterator[tuple[tuple[str, int], Any]]:
+    """((episode, round), vector) of one layer, a batch at a time."""
+    path = where.run_dir.table_path("activations", where.benchmark, where.agent)
+    with path.open("rb") as file, pq.ParquetFile(file) as parquet:
+        for batch in parquet.iter_batches(
+            batch_size=_BATCH, columns=["episode_id", "turn", "layer", "vector"]
+        ):
+            part = pa.table(batch.filter(pc.equal(batch["layer"], layer)))
+            part = part.filter(pc.is_valid(part["vector"]))
+            if not part.num_rows:
+                continue
+            column = part["vector"].combine_chunks()
+            width = column.type.list_size
+            values = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
+            keys = zip(part["episode_id"].to_pylist(), part["turn"].to_pylist(), strict=True)
+            yield from zip(keys, values, strict=True)
