@@ -74,7 +74,9 @@ def chat_encoder(agent: Mapping[str, Any], folder: Path) -> ChatEncoder:
         from sentinel.nano import tokenizer_dir, world_of
 
         folder = tokenizer_dir(world_of(model.removeprefix("nano:")))
-    return ChatEncoder.from_folder(folder)
+    return ChatEncoder.from_folder(
+        folder, agent.get("chat_template_file"), agent.get("template_kwargs")
+    )
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -11,22 +11,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sentinel.agent.template import MARKS, THOUGHT_END, ChatTemplate, find_template, read_json
 from sentinel.engine import Message
 from sentinel.errors import UserError
 
 if TYPE_CHECKING:
-    from jinja2 import Template
     from tokenizers import Tokenizer
 
-_MARK = "\ue000{}\ue001"
-_MARKS = re.compile("\ue000(\\d+)\ue001")
-_GENERATION_TAG = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
 _CACHED = 8192
 
 
@@ -40,34 +36,41 @@ class ChatEncoder:
         special_tokens: dict[str, str] | None = None,
         where: str = "the tokenizer",
         takes_instructions: bool = True,
+        template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         """Check the template once; raises UserError where it cannot carry a conversation.
 
         `takes_instructions` is False for a model that was trained on bare conversations: it gets no
-        system prompt. A folder says so by that key in its tokenizer_config.json.
+        system prompt. A folder says so by that key in its tokenizer_config.json. `template_kwargs`
+        are the template's own variables (`enable_thinking`, `date_string`).
         """
         self.where, self.takes_instructions = where, takes_instructions
         self.special_tokens = special_tokens or {}
         self._tokenizer, self._plain, self._control = _pair(tokenizer)
-        self._template = _compile(template, where)
+        self.template = ChatTemplate(template, self.special_tokens, template_kwargs, where)
         self._bos = tokenizer.token_to_id(self.special_tokens.get("bos_token", ""))
         # Contents and template pieces recur: the question in every turn, the pieces everywhere.
         self._content_ids: Callable[[str], tuple[int, ...]] = lru_cache(_CACHED)(
             self._encode_content
         )
         self._piece_ids: Callable[[str], tuple[int, ...]] = lru_cache(256)(self._encode_piece)
-        self.has_system_role = self._probe(("system", "user"))
-        if not (self._probe(("user",)) and self._probe(("user", "assistant", "user"))):
+        if self.leading_bos(self.encode([Message("user", "x")])) > 1:
             raise UserError(
-                f"the chat template of {where} cannot carry user and assistant messages",
-                "use a chat model, or put a chat_template.jinja into its folder",
+                f"the prompt of {where} begins with two BOS tokens",
+                "name a corrected template: chat_template_file in the agent's config",
             )
 
     @classmethod
-    def from_folder(cls, path: Path | str) -> ChatEncoder:
+    def from_folder(
+        cls,
+        path: Path | str,
+        template_file: Path | str | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> ChatEncoder:
         """The encoder of a model folder: `tokenizer.json` and the template beside it.
 
-        Raises UserError when either is missing or cannot be read.
+        `template_file` replaces the folder's template. Raises UserError when either is missing or
+        cannot be read.
         """
         from tokenizers import Tokenizer
 
@@ -80,23 +83,30 @@ class ChatEncoder:
             )
         try:
             tokenizer = Tokenizer.from_file(str(file))
-            config = _json(folder / "tokenizer_config.json")
-            special = _json(folder / "special_tokens_map.json") | config
+            config = read_json(folder / "tokenizer_config.json")
+            special = read_json(folder / "special_tokens_map.json") | config
         except Exception as error:  # `tokenizers` raises bare Exception for a damaged file
             raise UserError(
                 f"the tokenizer of {folder} cannot be read: {error}", "copy the model folder again"
             ) from error
         names = {k: t for k, v in special.items() if k.endswith("_token") and (t := _text(v))}
         instructed = bool(config.get("takes_instructions", True))
-        return cls(tokenizer, _find_template(folder, config), names, str(folder), instructed)
+        own = None if template_file is None else Path(template_file)
+        template = find_template(folder, config, own)
+        return cls(tokenizer, template, names, str(folder), instructed, template_kwargs)
+
+    @property
+    def has_system_role(self) -> bool:
+        """Whether the template carries a system message; else it opens the first user message."""
+        return self.template.has_system_role
 
     def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Ids of the whole conversation, closed by the generation prompt."""
-        messages = self._fold_system(messages)
-        text = self._render([m.role for m in messages])
+        messages = [self._without_thought(m) for m in self._fold_system(messages)]
+        text = self.template.render([m.role for m in messages])
         ids: list[int] = []
         seen = 0
-        for i, part in enumerate(_MARKS.split(text)):
+        for i, part in enumerate(MARKS.split(text)):
             if i % 2 == 0:
                 ids += self._piece_ids(part)
                 continue
@@ -106,9 +116,11 @@ class ChatEncoder:
             ids += self._content_ids(message.content) if own is None else own
         if seen != len(messages):
             raise ValueError(f"the chat template of {self.where} dropped or repeated a message")
-        if self._bos is not None and ids[:2] == [self._bos, self._bos]:
-            raise AssertionError(f"the prompt begins with two BOS tokens ({self.where})")
         return tuple(ids)
+
+    def leading_bos(self, ids: Sequence[int]) -> int:
+        """How many BOS tokens a prompt begins with."""
+        return next((n for n, i in enumerate(ids) if i != self._bos), len(ids))
 
     def encode_text(self, text: str) -> tuple[int, ...]:
         """Ids of one content; control tokens spelt out in it stay text."""
@@ -129,25 +141,15 @@ class ChatEncoder:
         system, first, *rest = messages
         return [Message("user", f"{system.content}\n\n{first.content}"), *rest]
 
-    def _render(self, roles: Sequence[str]) -> str:
-        messages = [{"role": r, "content": _MARK.format(i)} for i, r in enumerate(roles)]
-        return self._template.render(
-            messages=messages,
-            add_generation_prompt=True,
-            tools=None,
-            documents=None,
-            **self.special_tokens,
-        )
+    def _without_thought(self, message: Message) -> Message:
+        """An earlier turn as the template shows it: the answer, without the thinking before it.
 
-    def _probe(self, roles: Sequence[str]) -> bool:
-        """Whether the template carries such a conversation: every message once, in order."""
-        from jinja2 import TemplateError
-
-        try:
-            found = _MARKS.findall(self._render(roles))
-        except (TemplateError, TypeError, ValueError, IndexError, KeyError):
-            return False
-        return found == [str(i) for i in range(len(roles))]
+        The template itself sees only a placeholder. The answer is tokenised anew, as it would be.
+        """
+        if not self.template.strips_thinking or message.role != "assistant":
+            return message
+        before, end, answer = message.content.rpartition(THOUGHT_END)
+        return Message("assistant", answer.lstrip("\n")) if before or end else message
 
     def _encode_piece(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids) if text else ()
@@ -203,60 +205,6 @@ def _no_prefix_space(data: dict[str, Any]) -> None:
                 one["add_prefix_space"] = False
             if one.get("type") == "Prepend":
                 one["prepend"] = ""
-
-
-def _compile(template: str, where: str) -> Template:
-    from jinja2 import TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    environment.filters["tojson"] = lambda x, **kw: json.dumps(x, ensure_ascii=False, **kw)
-    environment.globals["raise_exception"] = _raise
-    if "strftime_now is defined" not in template:
-        environment.globals["strftime_now"] = _fixed_date
-    try:
-        return environment.from_string(_GENERATION_TAG.sub("", template))
-    except TemplateError as error:
-        raise UserError(
-            f"the chat template of {where} cannot be read: {error}",
-            "put a corrected chat_template.jinja into its folder",
-        ) from error
-
-
-def _raise(message: str) -> None:
-    from jinja2 import TemplateError
-
-    raise TemplateError(message)
-
-
-def _fixed_date(form: str) -> str:
-    """The same date for every run: a prompt that names today would differ from day to day."""
-    return datetime(2024, 7, 26).strftime(form)
-
-
-def _find_template(folder: Path, config: dict[str, Any]) -> str:
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text(encoding="utf-8")
-    found = config.get("chat_template") or _json(folder / "chat_template.json").get("chat_template")
-    if isinstance(found, list):
-        named = {t.get("name"): t.get("template") for t in found}
-        found = named.get("default") or next(iter(named.values()), None)
-    if not isinstance(found, str) or not found:
-        raise UserError(
-            f"the model in {folder} has no chat template (a base model?)",
-            "use its chat model, or put a chat_template.jinja into the folder",
-        )
-    return found
-
-
-def _json(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    data = json.loads(file.read_text(encoding="utf-8"))
-    return data if isinstance(data, dict) else {}
 
 
 def _text(value: Any) -> str | None:
