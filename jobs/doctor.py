@@ -1,4 +1,7 @@
-"""`sentinel doctor CONFIG`: what a run needs, checked before it starts; one line per check."""
+"""`sentinel doctor CONFIG`: what a run needs, checked before it starts; one line per check.
+
+CONFIG is a run's, or a benchmark's alone (`configs/benchmarks/craft.yaml`).
+"""
 
 from __future__ import annotations
 
@@ -44,21 +47,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Print every check; 2 when one of them failed."""
-    config = RunConfig.from_file(args.config, args.settings)
+    config, alone = read(args.config, args.settings)
     failed = 0
-    for check in checks(config, ray=not args.no_ray, limit=args.limit):
+    for check in checks(config, ray=not args.no_ray and not alone, limit=args.limit, alone=alone):
         print(check, flush=True)
         failed += check.state == "FAIL"
-    print(f"{failed} to mend" if failed else f"ready: sentinel run {args.config}")
+    ready = "ready" if alone else f"ready: sentinel run {args.config}"
+    print(f"{failed} to mend" if failed else ready)
     return 2 if failed else 0
 
 
-def checks(config: RunConfig, *, ray: bool, limit: int | None) -> Iterator[Check]:
-    """Every check of a config, cheap ones first."""
+def read(path: str, settings: list[str]) -> tuple[RunConfig, bool]:
+    """The run config of a file, and whether the file is a benchmark's alone.
+
+    A benchmark's file says `kind` and names no benchmarks; no agent is checked then.
+    """
+    from jobs import config_files as files
+
+    file = Path(path).expanduser().absolute()
+    mapping = files.read_mapping(file)
+    if "kind" not in mapping or "benchmarks" in mapping:
+        return RunConfig.from_file(path, settings), False
+    nobody = {"name": "nobody", "engine": "custom", "model": "none"}
+    raw = {"name": file.stem, "benchmarks": [str(file)], "agents": [nobody]}
+    return RunConfig.from_mapping(raw, overrides=settings, where=path), True
+
+
+def checks(
+    config: RunConfig, *, ray: bool, limit: int | None, alone: bool = False
+) -> Iterator[Check]:
+    """Every check of a config, cheap ones first; `alone`: of its benchmarks only."""
     yield from import_location()
     yield _versions()
     yield from _machine()
-    for agent in config.agents:
+    for agent in () if alone else config.agents:
         yield _guarded(f"agent {agent.name}", lambda a=agent: engine(a))  # type: ignore[misc]
     yield from benchmarks(config, limit)
     if ray:
@@ -186,7 +208,8 @@ def _size(folder: Path) -> str:
 
 
 def benchmarks(config: RunConfig, limit: int | None) -> Iterator[Check]:
-    """Tasks, pools and gold queries of every benchmark."""
+    """Tasks, pools, gold queries and environments of every benchmark."""
+    from jobs.doctor_env import checks as environment_checks
     from jobs.gold import counts, run_gold
     from jobs.tasks import opened, task_table
 
@@ -199,7 +222,11 @@ def benchmarks(config: RunConfig, limit: int | None) -> Iterator[Check]:
                 yield Check("ok", what, f"{table.num_rows} tasks in {groups} groups")
                 total = counts(run_gold(benchmark, limit))
                 state = "FAIL" if total.failed else "ok"
-                yield Check(state if total.run else "note", f"{item.name}: gold", str(total))
+                if total.run or benchmark.dialect.is_sql:
+                    yield Check(state if total.run else "note", f"{item.name}: gold", str(total))
+                if not benchmark.dialect.is_sql:
+                    for state, what, detail in environment_checks(benchmark):
+                        yield Check(state, f"{item.name}: {what}", detail)
         except UserError as error:
             yield Check("FAIL", what, str(error))
 

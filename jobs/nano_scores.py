@@ -39,8 +39,12 @@ def scores(
 
     `accuracy` is of delivered answers (those to unanswerable questions are wrong), `fabricated` of
     unanswerable questions, `gave_up` of answerable ones; `lp_auroc` is the better of lp_mean and
-    lp_min at telling right from wrong delivered answers.
+    lp_min at telling right from wrong delivered answers. Where tasks have no notion of an answer
+    (goals): `success` and `cap` of all episodes, and `lp_auroc` reads the first two turns only,
+    because later ones tell by their number.
     """
+    if tasks and all(t.answerable is None for t in tasks):
+        return _goal_scores(episodes, np.array([bool(c) for c in correct]))
     answered = np.array([e.end == "answered" for e in episodes])
     answerable = np.array([bool(t.answerable) for t in tasks])
     right = np.array([bool(c) for c in correct])
@@ -52,6 +56,17 @@ def scores(
         "gave_up": _share(abstained, answerable),
         "turns": round(float(np.mean([e.turns for e in episodes])), 3),
         "lp_auroc": _lp_auroc([e for e in episodes if e.end == "answered"], right[answered]),
+    }
+
+
+def _goal_scores(episodes: Sequence[Episode], right: np.ndarray) -> dict[str, Any]:
+    every = np.ones(len(episodes), dtype=bool)
+    return {
+        "tasks": len(episodes),
+        "success": _share(right, every),
+        "cap": _share(np.array([e.end == "cap" for e in episodes]), every),
+        "turns": round(float(np.mean([e.turns for e in episodes])), 3),
+        "lp_auroc": _lp_auroc(episodes, right, turns=2),
     }
 
 
@@ -68,9 +83,11 @@ def outcomes(episodes: Sequence[Episode], correct: Sequence[bool | None]) -> str
 
 
 def label(benchmark: Any, episodes: Sequence[Episode], tasks: Sequence[Task]) -> list[bool | None]:
-    """Typed equivalence of each episode with its task's gold."""
-    from sentinel.labels import Gold, is_ordered, judge
+    """Typed equivalence of each episode with its task's gold; the world's verdict without SQL."""
+    from sentinel.labels import SUCCESS, Gold, is_ordered, judge
 
+    if not hasattr(benchmark, "sandbox"):
+        return [judge(SUCCESS, e, None, None).correct for e in episodes]
     pool = benchmark.sandbox()
     verdicts = []
     for episode, task in zip(episodes, tasks, strict=True):
@@ -83,12 +100,14 @@ def _share(of: np.ndarray, among: np.ndarray) -> float | None:
     return round(float(of[among].mean()), 4) if among.any() else None
 
 
-def _lp_auroc(episodes: Sequence[Episode], right: np.ndarray) -> float | None:
+def _lp_auroc(
+    episodes: Sequence[Episode], right: np.ndarray, turns: int | None = None
+) -> float | None:
     from sklearn.metrics import roc_auc_score
 
     if right.all() or not right.any():
         return None
-    turns = [[t.logprobs for t in e.steps if t.logprobs] for e in episodes]
-    mean = [np.mean([np.mean(turn) for turn in logprobs]) for logprobs in turns]
-    least = [min(min(turn) for turn in logprobs) for logprobs in turns]
+    read = [[t.logprobs for t in e.steps[:turns] if t.logprobs] for e in episodes]
+    mean = [np.mean([np.mean(turn) for turn in logprobs]) for logprobs in read]
+    least = [min(min(turn) for turn in logprobs) for logprobs in read]
     return round(max(float(roc_auc_score(right, x)) for x in (mean, least)), 4)

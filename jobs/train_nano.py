@@ -1,7 +1,7 @@
 """`sentinel train-nano BENCHMARK_CONFIG`: from a recipe to the embedded agents of a benchmark.
 
-Works for any benchmark that offers `agent_questions` (an `agent` pool with gold answers) and a
-`sandbox` to run them in.
+Works for any benchmark that offers `agent_questions` (an `agent` pool) and what training episodes
+are made with: a `sandbox` for its reference queries, or a `recipe_book`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,13 @@ def main(args: argparse.Namespace) -> int:
     if not isinstance(benchmark, Trainable):
         raise UserError(
             f"benchmark {mapping['name']} has no `agent` pool to train on",
-            "train on a benchmark with gold answers, e.g. configs/benchmarks/clinic.yaml",
+            "train on one that has, e.g. configs/benchmarks/clinic.yaml or craft.yaml",
         )
     work = out / "weights" / f".{mapping['name']}-base"
     tokenizer = out / "tokenizers" / mapping["name"]
     benchmark.prepare(cache_dir())
     fingerprint = benchmark.fingerprint()
     try:
-        pool = benchmark.sandbox()
         if args.scores:
             for stage in (s for s in recipe.agents if s.name in wanted):
                 record_scores(out / "weights" / stage.name, tokenizer, benchmark)
@@ -66,7 +65,9 @@ def main(args: argparse.Namespace) -> int:
             )
         )
         if "tokenizer" in wanted:
-            recipes.fit_tokenizer(tasks, pool, tokenizer, seed=recipe.tokenizer_seed)
+            recipes.fit_tokenizer(
+                tasks, benchmark, tokenizer, world=recipe.world, seed=recipe.tokenizer_seed
+            )
             _say(f"tokenizer: {tokenizer}")
         _refuse_missing("tokenizer", tokenizer / "tokenizer.json", wanted)
         for stage in (recipe.base, *recipe.agents):
@@ -79,7 +80,7 @@ def main(args: argparse.Namespace) -> int:
             recipes.train_stage(
                 stage,
                 tasks,
-                pool,
+                benchmark,
                 tokenizer,
                 folder,
                 start_from=None if base else work,
@@ -103,12 +104,13 @@ def record_scores(folder: Path, tokenizer: Path, benchmark: Any) -> None:
     """Measure one agent on every pool (it was trained on none) and write that to RECIPE.json."""
     from cluster.engines.transformers import TransformersEngine
     from jobs.nano_scores import label, outcomes, play, scores
+    from sentinel.task_table import draw_pools
 
     engine = TransformersEngine(folder, dtype="float64", tokenizer_dir=tokenizer)
     tasks = benchmark.tasks()
     episodes = play(engine, benchmark, tasks)
     correct = label(benchmark, episodes, tasks)
-    pool_of = benchmark.pools()
+    pool_of = draw_pools(benchmark, tasks).pool
     measured = {}
     for pool in sorted(set(pool_of.values())):
         rows = [i for i, t in enumerate(tasks) if pool_of[t.task_id] == pool]

@@ -13,6 +13,7 @@ from sentinel.agent.react import Action, Dialect
 from sentinel.errors import UserError
 
 if TYPE_CHECKING:
+    from sentinel.benchmarks.craft.rules import RecipeBook
     from sentinel.sql.sandbox import SandboxPool
 
 Status = Literal["ok", "empty", "error", "malformed", "none"]
@@ -119,12 +120,26 @@ class Benchmark(Protocol):
 
 @runtime_checkable
 class Trainable(Benchmark, Protocol):
-    """A text-to-SQL benchmark with an `agent` pool: questions that no other pool holds."""
+    """A benchmark with an `agent` pool: tasks that no other pool holds, to train agents on."""
 
     def agent_questions(self, seed: int, n: int, *, unanswerable: float = ...) -> Sequence[Task]:
         """n questions to train and tune agents on, a share of them unanswerable."""
         ...
 
+
+@runtime_checkable
+class SqlTrainable(Trainable, Protocol):
+    """A text-to-SQL benchmark to train agents on."""
+
     def sandbox(self) -> SandboxPool:
         """The sandbox over the benchmark's database."""
+        ...
+
+
+@runtime_checkable
+class CraftTrainable(Trainable, Protocol):
+    """A crafting benchmark to train agents on."""
+
+    def recipe_book(self) -> RecipeBook:
+        """The recipes, with the rules that carry out a command."""
         ...

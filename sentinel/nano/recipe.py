@@ -5,22 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sentinel.benchmarks.base import Task
+from sentinel.benchmarks.base import CraftTrainable, SqlTrainable, Task, Trainable
 from sentinel.errors import UserError
+from sentinel.nano import craft, traces
+from sentinel.nano.craft import CraftHabit
 from sentinel.nano.habits import Habit
 from sentinel.nano.tokenizer import AGENT, END, USER, train_tokenizer
-from sentinel.nano.traces import Fabricator, Trace, make_traces
+from sentinel.nano.traces import Fabricator, Trace
 
 if TYPE_CHECKING:
     from sentinel.nano.train import Example
-    from sentinel.sql.sandbox import SandboxPool
+
+HABITS: Mapping[str, type[Habit] | type[CraftHabit]] = {"sql": Habit, "craft": CraftHabit}
+"""Kind of world → what a `habit:` section of its recipe says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,31 +32,32 @@ class Stage:
     """One training run: which habit, on how many of the questions, how long."""
 
     name: str
-    habit: Habit
+    habit: Habit | CraftHabit
     tokens: int
     lr: float
     questions: int
     seed: int
 
     @classmethod
-    def from_mapping(cls, name: str, mapping: Mapping[str, Any]) -> Stage:
+    def from_mapping(cls, name: str, mapping: Mapping[str, Any], world: str = "sql") -> Stage:
         """Read one entry of a recipe; raises UserError naming what is missing or unknown."""
         wanted = {"habit", "tokens", "lr", "questions", "seed"}
         if mapping.keys() != wanted:
             wrong = ", ".join(sorted(wanted ^ mapping.keys()))
             raise UserError(f"recipe of {name}: missing or unknown: {wrong}", "mend the recipe")
-        habit = Habit.from_mapping(mapping["habit"])
+        habit = HABITS[world].from_mapping(mapping["habit"])
         return cls(name, habit, *(mapping[k] for k in ("tokens", "lr", "questions", "seed")))
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A whole world's recipe (`configs/nano/*.yaml`)."""
+    """A whole world's recipe (`configs/nano/*.yaml`); `world` is a key of `HABITS`."""
 
     questions: int
     seed: int
-    unanswerable: float
     tokenizer_seed: int
+    unanswerable: float
+    world: str
     base: Stage
     agents: tuple[Stage, ...]
     source: Mapping[str, Any]
@@ -60,19 +65,24 @@ class Recipe:
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Recipe:
         """Read a recipe; raises UserError when a section is missing."""
-        plain = ("questions", "seed", "unanswerable", "tokenizer_seed")
+        plain = ("questions", "seed", "tokenizer_seed")
         missing = {*plain, "base", "agents"} - mapping.keys()
         if missing:
             raise UserError(f"recipe without {', '.join(sorted(missing))}", "mend the recipe")
+        world = str(mapping.get("world", "sql"))
+        if world not in HABITS:
+            raise UserError(f"recipe of an unknown world {world!r}", f"use {' or '.join(HABITS)}")
         return cls(
             **{key: mapping[key] for key in plain},
-            base=Stage.from_mapping("base", mapping["base"]),
-            agents=tuple(Stage.from_mapping(k, v) for k, v in mapping["agents"].items()),
+            unanswerable=mapping.get("unanswerable", 0.0),
+            world=world,
+            base=Stage.from_mapping("base", mapping["base"], world),
+            agents=tuple(Stage.from_mapping(k, v, world) for k, v in mapping["agents"].items()),
             source=mapping,
         )
 
 
-def encode(traces: Sequence[Trace], tokenizer_folder: Path) -> list[Example]:
+def encode(made: Sequence[Trace], tokenizer_folder: Path) -> list[Example]:
     """Traces as ids, exactly as the chat format gives them at run time (each text on its own)."""
     from tokenizers import Tokenizer
 
@@ -81,10 +91,10 @@ def encode(traces: Sequence[Trace], tokenizer_folder: Path) -> list[Example]:
     tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
     tokenizer.encode_special_tokens = True  # control-token text in a cell stays text
     user, agent, end = (tokenizer.token_to_id(t) for t in (USER, AGENT, END))
-    texts = [text for trace in traces for text in (*trace.told, *trace.wrote)]
+    texts = [text for trace in made for text in (*trace.told, *trace.wrote)]
     encoded = iter(tokenizer.encode_batch(texts, add_special_tokens=False))
     examples = []
-    for trace in traces:
+    for trace in made:
         told = [next(encoded).ids for _ in trace.told]
         wrote = [next(encoded).ids for _ in trace.wrote]
         ids: list[int] = []
@@ -97,19 +107,51 @@ def encode(traces: Sequence[Trace], tokenizer_folder: Path) -> list[Example]:
     return examples
 
 
+def make_traces(
+    chosen: Sequence[Task],
+    habit: Habit | CraftHabit,
+    benchmark: Trainable,
+    tasks: Sequence[Task],
+    seed: int,
+) -> Iterator[Trace]:
+    """Training episodes for the chosen tasks, whichever world they are of.
+
+    `tasks` is the whole agent pool, from which a query without an answer is fabricated.
+    """
+    if isinstance(habit, CraftHabit):
+        if not isinstance(benchmark, CraftTrainable):
+            raise UserError(
+                f"{benchmark.name} has no recipes to craft by", "mend `world` in the recipe"
+            )
+        return craft.make_traces(chosen, habit, benchmark.recipe_book(), seed=seed)
+    if not isinstance(benchmark, SqlTrainable):
+        raise UserError(f"{benchmark.name} has no database to ask", "mend `world` in the recipe")
+    fabricate = Fabricator(tasks)
+    return traces.make_traces(chosen, habit, benchmark.sandbox(), seed=seed, fabricate=fabricate)
+
+
 def fit_tokenizer(
-    tasks: Sequence[Task], pool: SandboxPool, folder: Path, *, seed: int, sample: int = 6000
+    tasks: Sequence[Task],
+    benchmark: Trainable,
+    folder: Path,
+    *,
+    world: str = "sql",
+    seed: int,
+    sample: int = 6000,
 ) -> None:
     """Fit the world's tokenizer on a sample of its traces."""
-    habit = Habit(explore={0: 1.0, 2: 1.0}, thought=0.5)
-    traces = make_traces(tasks[:sample], habit, pool, seed=seed, fabricate=Fabricator(tasks))
-    train_tokenizer((text for trace in traces for text in (*trace.told, *trace.wrote)), folder)
+    habit: Habit | CraftHabit = Habit(explore={0: 1.0, 2: 1.0}, thought=0.5)
+    if world == "craft":
+        rules = ({"do": "similar", "chance": 0.2}, {"do": "short", "chance": 0.2})
+        habit = CraftHabit.from_mapping({"rules": rules, "stuck": "inventory"})
+    made = make_traces(tasks[:sample], habit, benchmark, tasks, seed)
+    train_tokenizer((text for trace in made for text in (*trace.told, *trace.wrote)), folder)
 
 
 def train_stage(
     stage: Stage,
     tasks: Sequence[Task],
-    pool: SandboxPool,
+    benchmark: Trainable,
     tokenizer_folder: Path,
     out: Path,
     *,
@@ -126,10 +168,8 @@ def train_stage(
     begun = time.monotonic()
     order = np.random.default_rng(stage.seed).permutation(len(tasks))[: stage.questions]
     chosen = [tasks[i] for i in order]
-    traces = list(
-        make_traces(chosen, stage.habit, pool, seed=stage.seed, fabricate=Fabricator(tasks))
-    )
-    examples = [e for e in encode(traces, tokenizer_folder) if len(e.ids) <= nano.WINDOW]
+    made = list(make_traces(chosen, stage.habit, benchmark, tasks, stage.seed))
+    examples = [e for e in encode(made, tokenizer_folder) if len(e.ids) <= nano.WINDOW]
     report(
         f"{stage.name}: {len(examples)} episodes, {sum(len(e.ids) for e in examples):,} tokens, "
         f"prepared in {time.monotonic() - begun:.0f} s"

@@ -16,6 +16,7 @@ from sentinel.benchmarks.craft.environment import CraftEnvironment
 from sentinel.benchmarks.craft.frozen import FILE, World, load_world
 from sentinel.benchmarks.craft.goals import Goal, draw_goal, goal_items
 from sentinel.benchmarks.craft.oracle import plan
+from sentinel.benchmarks.craft.rules import RecipeBook
 from sentinel.errors import UserError
 
 WITHHELD_EVERY = 7
@@ -24,8 +25,8 @@ RULES_VERSION = 1
 """Raised whenever a rule changes what a command does."""
 
 PROMPT = """\
-You craft items. The first message names a goal and lists crafting commands; some of them are of no \
-use for it. Each of your replies is one short thought and exactly one action, each on its own line:
+You craft items. The first message names a goal and lists crafting commands; some are of no use \
+for it. Each of your replies is one short thought and exactly one action, each on its own line:
 
 THOUGHT: <why this action>
 ACTION: <one command>
@@ -128,6 +129,10 @@ class CraftBenchmark:
         prefer = {command.split(" using ")[0].split(" ", 2)[2] for command in task.meta["commands"]}
         meta = task.meta
         return plan(self.world.book, meta["goal"], meta["count"], backward=backward, prefer=prefer)
+
+    def recipe_book(self) -> RecipeBook:
+        """The rules of this world."""
+        return self.world.book
 
     def pools(self) -> Mapping[str, str] | None:
         """None: pools are drawn by group."""

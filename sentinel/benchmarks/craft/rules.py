@@ -14,7 +14,7 @@ and an inventory goes in and comes out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
@@ -185,9 +185,9 @@ def _assign(book: RecipeBook, wanted: Sequence[Amount], given: list[Amount]) -> 
         return not given
     first, *others = wanted
     for i, part in enumerate(given):
-        if part.count == first.count and part.name in book.carriers(first.name):
-            if _assign(book, others, given[:i] + given[i + 1 :]):
-                return True
+        fits = part.count == first.count and part.name in book.carriers(first.name)
+        if fits and _assign(book, others, given[:i] + given[i + 1 :]):
+            return True
     return False
 
 
@@ -219,8 +219,3 @@ def _changed(inventory: Inventory, change: Mapping[str, int]) -> Inventory:
 def _amount(text: str) -> Amount | None:
     match = _AMOUNT.fullmatch(text.strip())
     return None if match is None else Amount(int(match["count"]), match["name"])
-
-
-def listed(recipes: Iterable[Recipe]) -> Iterator[str]:
-    """Recipes as commands, in their order."""
-    return (recipe.command() for recipe in recipes)

@@ -62,7 +62,7 @@ def test_refusing_fabricating_and_giving_up(clinic: ClinicBenchmark) -> None:
 
 def test_training_ids_are_the_ids_of_a_run(clinic: ClinicBenchmark, tmp_path: Path) -> None:
     tasks = clinic.agent_questions(3, 200)
-    fit_tokenizer(tasks, clinic.sandbox(), tmp_path, seed=1)
+    fit_tokenizer(tasks, clinic, tmp_path, seed=1)
     encoder = ChatEncoder.from_folder(tmp_path)
     for trace in traces(clinic, Habit(explore={2: 1}, thought=1.0), n=20):
         messages = []
