@@ -19,6 +19,7 @@ from pathlib import Path
 
 from cluster import allocation_env as slurm
 from cluster import ports as port_runs
+from cluster import ray_ready
 from cluster.allocation_env import Allocation
 from cluster.forward import Forward, end_group, exit_code
 from cluster.meeting import End, Head, Meeting
@@ -26,12 +27,15 @@ from cluster.ports import Ports
 from cluster.ray_node import NodePlan, NodeProcess, cleaned, token_settings
 from cluster.ray_runtime import ADDRESS_ENV, dashboard_lines
 from cluster.ray_temp import TempDir
+from cluster.tied import tied
 from sentinel.errors import UserError
 
 Log = Callable[[str], None]
 POLL = 0.2
 ATTEMPTS = 3
 """Starts of a Ray whose ports someone else took between our look and its start."""
+PULSE, SILENCE = 5.0, 45.0
+"""Seconds between a worker's looks at the head, and without an answer until it counts as gone."""
 LAST_WORD = 5.0
 """Seconds in which the head's file may still say why a worker's Ray ended."""
 
@@ -128,12 +132,14 @@ def _follow(share: Allocation, meeting: Meeting, options: Options, forward: Forw
     with closing(_starts(share, meeting, options, ip, head.token, head.address)) as starts:
         try:
             for node in starts:
+                pulse = Pulse(head.address, options.ready_s)
                 while not node.ended():
                     end = meeting.ended()
                     if end is not None:
                         return end.code
                     if forward.overdue:
                         return 128 + int(forward.received or 0)
+                    pulse.check()
                     time.sleep(POLL)
                 end = _last_word(meeting)
                 if end is not None:
@@ -142,6 +148,29 @@ def _follow(share: Allocation, meeting: Meeting, options: Options, forward: Forw
         except UserError as error:
             meeting.fault(share.rank, error.cause)
             raise
+
+
+class Pulse:
+    """Whether the head still answers. Ray itself would go on trying for minutes."""
+
+    def __init__(self, address: str, first_s: float) -> None:
+        self.address = address
+        self._deadline = time.monotonic() + first_s
+        self._next = 0.0
+
+    def check(self) -> None:
+        """Ask now and then. Raises UserError when the head has been silent for too long."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + PULSE
+        if ray_ready.answers(self.address):
+            self._deadline = time.monotonic() + SILENCE
+        elif now > self._deadline:
+            raise UserError(
+                f"the head at {self.address} is gone, seen from {socket.gethostname()}",
+                "see the log of rank 0",
+            )
 
 
 def _starts(
@@ -191,7 +220,7 @@ def _is_ready(
     begin = time.monotonic()
     address = node.plan.address
     probe = subprocess.Popen(
-        [sys.executable, "-m", "cluster.ray_ready", address, str(share.ranks)],
+        tied([sys.executable, "-P", ray_ready.__file__, address, str(share.ranks)], deaf=True),
         env=driver_environment(address, node.plan.token, share.gpus),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -214,10 +243,12 @@ def _is_ready(
                 )
             time.sleep(POLL)
         if probe.returncode:
-            if node.ended():
+            if node.ended() or forward.received is not None:
                 return False
             lines = probe.communicate()[1].decode("utf-8", "replace").strip().splitlines()
-            raise UserError(f"no driver can use Ray at {address}: {lines[-1:]}", "see the log")
+            raise UserError(
+                f"no driver can use Ray at {address}: {' '.join(lines[-1:])}", "see the log"
+            )
     finally:
         end_group(probe)
         for stream in (probe.stdout, probe.stderr):

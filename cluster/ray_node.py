@@ -161,5 +161,9 @@ def tail(path: Path, begin: int = 0, lines: int = 3) -> str:
     except OSError as error:
         return f"no log ({error.strerror})"
     found = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-    telling = [line for line in found if "rror" in line or "ailed" in line]
+    telling = [
+        line
+        for line in found
+        if ("rror" in line or "ailed" in line) and not line.startswith(("raise ", "File "))
+    ]
     return " | ".join((telling or found)[-lines:])[-600:] or "its log is empty"

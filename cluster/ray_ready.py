@@ -1,8 +1,8 @@
-"""Wait until a Ray has all its nodes: `python -m cluster.ray_ready ADDRESS NODES`.
+"""Wait until a Ray has all its nodes: `python ray_ready.py ADDRESS NODES`.
 
 A process of its own, so that the one that starts the cluster never becomes a driver of it. Prints
 the number of nodes alive whenever it changes; ends with 0 when all are. Whoever starts it sets the
-deadline.
+deadline. Needs nothing but Ray.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ POLL = 0.3
 
 def main(address: str, nodes: int) -> int:
     """Returns when the cluster is whole; the last line printed says how many nodes there are."""
-    host, _, port = address.rpartition(":")
-    while not _answers(host, int(port)):
+    while not answers(address):
         time.sleep(POLL)
     import ray
 
@@ -38,9 +37,11 @@ def main(address: str, nodes: int) -> int:
         time.sleep(POLL)
 
 
-def _answers(host: str, port: int) -> bool:
+def answers(address: str) -> bool:
+    """Whether someone listens at `host:port`."""
+    host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host, port), timeout=2):
+        with socket.create_connection((host, int(port)), timeout=2):
             return True
     except OSError:
         return False

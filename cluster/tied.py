@@ -22,7 +22,8 @@ PR_SET_PDEATHSIG = 1
 def tied(command: Sequence[str], *, deaf: bool = False) -> list[str]:
     """The command line that runs `command` tied to the process that starts it."""
     options = ["--deaf"] if deaf else []
-    return [sys.executable, str(Path(__file__)), *options, str(os.getpid()), *command]
+    # -P: the names of this folder's modules hide no one else's.
+    return [sys.executable, "-P", str(Path(__file__)), *options, str(os.getpid()), *command]
 
 
 def main(arguments: Sequence[str]) -> None:

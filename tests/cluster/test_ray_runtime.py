@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import ray_runtime
+from cluster import ray_runtime, ray_temp
 from cluster.pool import Cluster, open_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,7 +113,7 @@ def test_a_killed_driver_takes_its_ray_along_and_the_next_sweeps_up() -> None:
     process.stdout.close()
     assert wait_gone(temp_dir) == []
     assert Path(temp_dir).exists()
-    assert Path(temp_dir) in ray_runtime.sweep_leftovers(Path(temp_dir).parent)
+    assert Path(temp_dir) in ray_temp.sweep_leftovers(Path(temp_dir).parent)
     assert not Path(temp_dir).exists()
 
 
@@ -123,7 +123,7 @@ def test_only_dead_folders_of_ours_are_swept(tmp_path: Path) -> None:
     names = [f"sr{dead.pid}_abc", f"sr{os.getpid()}_abc", "srx_abc", f"sr{dead.pid}", "other"]
     for name in names:
         (tmp_path / name).mkdir()
-    assert [p.name for p in ray_runtime.sweep_leftovers(tmp_path)] == names[:1]
+    assert [p.name for p in ray_temp.sweep_leftovers(tmp_path)] == names[:1]
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(names[1:])
 
 
