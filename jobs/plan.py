@@ -28,7 +28,7 @@ FILE = "plan.json"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """CONFIG or --run-dir, the size of the pilot, and where rates come from."""
-    stages.add_arguments(parser)
+    stages.add_config_arguments(parser)
     parser.add_argument(
         "--episodes", type=int, default=EPISODES, help="pilot episodes per agent (%(default)s)"
     )
@@ -77,7 +77,7 @@ def plan(config: RunConfig, episodes: int, known: dict[str, Any]) -> dict[str, A
     sizes = list(_agents(config, episodes, max(1, cpus // workers)))
     size = run_size(config, sizes)
     found: dict[str, Any] = {}
-    for stage in config_stages(config):
+    for stage in config.stages:
         entry = (
             forecast.collection(sizes, workers, cpus)
             if stage == "collect"
@@ -86,11 +86,6 @@ def plan(config: RunConfig, episodes: int, known: dict[str, Any]) -> dict[str, A
         found[stage] = entry.to_dict()
     found["agents"] = [_agent_entry(s) for s in sizes]
     return found
-
-
-def config_stages(config: RunConfig) -> tuple[str, ...]:
-    """The stages that this run has."""
-    return tuple(getattr(config, "stages", None) or stages.STAGES)
 
 
 def _agents(config: RunConfig, episodes: int, threads: int) -> Iterator[AgentSize]:

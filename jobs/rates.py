@@ -86,7 +86,7 @@ def size(config: RunConfig, *, agents: int, episodes: int, turns: float, tokens:
     """What the stages after collection grow with; all numbers are sums over agents."""
     from cluster.forecast import RunSize
 
-    heads, cascade = config.heads, getattr(config, "cascade", None)
+    heads = config.heads
     return RunSize(
         agents=agents,
         episodes=episodes,
@@ -95,6 +95,6 @@ def size(config: RunConfig, *, agents: int, episodes: int, turns: float, tokens:
         fits=2 * (heads.folds + 1),
         epochs=heads.epochs if heads.kind == "encoder" else 1,
         resamples=config.bootstrap.resamples,
-        searches=agents * (getattr(cascade, "seeds", None) or 20),
+        searches=agents * config.cascade.seeds,
         encoder=heads.encoder_name,
     )

@@ -1,0 +1,162 @@
+"""`WebshopBenchmark`: shopping goals over the user's catalogue."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from sentinel.agent.react import Dialect
+from sentinel.benchmarks.base import DataError, Environment, Task
+from sentinel.benchmarks.webshop.catalogue import Catalogue, load
+from sentinel.benchmarks.webshop.environment import Shop, WebshopEnvironment
+from sentinel.benchmarks.webshop.goals import Goal, make_goals
+from sentinel.benchmarks.webshop.search import Search
+from sentinel.errors import UserError
+
+RULES_VERSION = 1
+"""Raised whenever a page, the search or the score changes."""
+
+PROMPT = """\
+You shop for somebody in a web shop that you see as text; parts of a page are separated by [SEP]. \
+Each of your replies is one short thought and exactly one action, each on its own line:
+
+THOUGHT: <why this action>
+ACTION: <one command>
+
+COMMANDS
+- search[<words>]: only on the search page.
+- click[<text>]: a button, a product number, or a value of an option, exactly as the page shows it.
+
+RULES
+- Choose every option that the instruction asks for before click[Buy Now]; it ends the task.
+- A purchase is right only if product, every option and the price are what the instruction says.
+- Never write an OBSERVATION yourself; it comes in the next message.
+- You have {max_turns} replies in all."""
+
+
+@lru_cache(maxsize=2)
+def _shop(products: str, attributes: str, seed: int) -> Shop:
+    catalogue = load(products, attributes)
+    return Shop(catalogue, Search(catalogue), seed)
+
+
+class WebshopBenchmark:
+    """Goals of a WebShop catalogue; the group of a task is the product that is meant.
+
+    `products_file` and `attributes_file` are the user's; `seed` draws prices and caps;
+    `goals_per_product` keeps so many option combinations of each product (None: all); `silent`
+    answers an invalid action with the same page and no word, as the original does. One catalogue
+    and index serve all episodes of a process.
+    """
+
+    dialect = Dialect(act="ACTION", final=None, abstain=None)
+    max_turns = 20
+
+    def __init__(
+        self,
+        name: str = "webshop",
+        *,
+        products_file: str,
+        attributes_file: str,
+        seed: int = 0,
+        goals_per_product: int | None = None,
+        silent: bool = False,
+    ) -> None:
+        if goals_per_product is not None and goals_per_product < 1:
+            raise UserError(
+                f"{name}: goals_per_product is {goals_per_product}", "set it to at least 1"
+            )
+        self.name, self.seed, self.silent = name, seed, silent
+        self.products_file, self.attributes_file = products_file, attributes_file
+        self.goals_per_product = goals_per_product
+        self._goals: dict[str, Goal] | None = None
+
+    @property
+    def shop(self) -> Shop:
+        """Catalogue and index. Raises DataError for files that cannot be used."""
+        return _shop(self.products_file, self.attributes_file, self.seed)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The products."""
+        return self.shop.catalogue
+
+    def goals(self) -> Mapping[str, Goal]:
+        """Goal id → goal, sorted by id."""
+        if self._goals is None:
+            made = make_goals(self.catalogue, self.seed, self.goals_per_product)
+            if not made:
+                raise DataError(
+                    f"{self.attributes_file} holds no instruction, so there is no goal",
+                    "name items_ins_v2*.json, which has `instruction` fields",
+                )
+            self._goals = {g.goal_id: g for g in made}
+        return self._goals
+
+    def tasks(self) -> Sequence[Task]:
+        """Every goal, in the order of ids."""
+        return [
+            Task(
+                self.name,
+                goal.goal_id,
+                goal.asin,
+                goal.text,
+                meta={
+                    "options": dict(goal.options),
+                    "attributes": list(goal.attributes),
+                    "cap": goal.cap,
+                    "depth": len(goal.options),
+                },
+            )
+            for goal in self.goals().values()
+        ]
+
+    def oracle(self, task: Task) -> list[str]:
+        """Commands that buy what is meant: search its title, open it, choose, buy.
+
+        Raises LookupError when a search for the title does not find the product.
+        """
+        goal = self.goals()[task.task_id]
+        product = self.catalogue.by_asin[goal.asin]
+        found = self.shop.search(product.title.lower())
+        if product.asin not in found:
+            raise LookupError(f"a search for its title does not find {product.asin}")
+        pages_on = found.index(product.asin) // 10
+        return [
+            f"search[{product.title}]",
+            *["click[Next >]"] * pages_on,
+            f"click[{product.asin}]",
+            *(f"click[{value}]" for value in goal.options.values()),
+            "click[Buy Now]",
+        ]
+
+    def pools(self) -> Mapping[str, str] | None:
+        """None: pools are drawn by group."""
+        return None
+
+    def fingerprint(self) -> str:
+        """Hash of both files, seed, goals, rules, cap and prompt."""
+        state = hashlib.sha256(self.catalogue.digest.encode())
+        settings = (RULES_VERSION, self.seed, self.silent, self.max_turns, self.system_prompt())
+        state.update("\n".join(map(str, settings)).encode())
+        for goal in self.goals().values():
+            state.update(f"\n{goal.goal_id}\t{goal.text}\t{goal.cap}".encode())
+        return state.hexdigest()
+
+    def system_prompt(self) -> str:
+        """Commands, rules and the form of a reply."""
+        return PROMPT.format(max_turns=self.max_turns)
+
+    def make_env(self, task: Task) -> Environment:
+        """A fresh visit; catalogue and index are shared and never changed."""
+        return WebshopEnvironment(self.shop, self.goals()[task.task_id], silent=self.silent)
+
+    def prepare(self, cache: Path) -> None:
+        """Nothing is written; files are read and the index is made."""
+        del cache
+        _ = self.goals()
+
+    def close(self) -> None:
+        """Nothing runs beside this process."""
