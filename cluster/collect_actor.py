@@ -1,263 +1,137 @@
-"""Collection: replicas in Ray actors (or one in this process) that pull episodes, and their deaths.
+"""Collection: teams of replicas that pull the episodes of one agent after the other.
 
-A dead actor is started again, its journal is read, and only the episodes that were in flight run
-again. A process that keeps dying gets less to do at once; an episode that kills its worker when it
-runs alone becomes a row with the error.
+An episode that kills its worker when it runs alone becomes a row with the error; a replica that
+keeps dying gets less to do at once, and is given up when it still dies.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TypeVar
 
-from cluster.journal import Journal, Reader
-from cluster.pool import Cluster, failure
+from cluster.collect_numbers import Numbers
+from cluster.collect_unit import LocalUnit, RayUnit, Unit
+from cluster.journal import Journal
+from cluster.placement import Reservation, Seats, Share
 from cluster.progress import Progress
-from cluster.replica import STAGE, Done, Job, Plan, Replica, failed_episode
+from cluster.replica import STAGE, Done, Job, Plan, failed_episode
 from cluster.run_dir import RunDir
 from cluster.scheduler import Puller, Room
 from sentinel import episodes
+from sentinel.engine import Stop
 from sentinel.errors import UserError
 
-log = logging.getLogger(__name__)
-BARREN_LIVES = 3
-"""Deaths in a row without a finished episode after which a replica is given up."""
+W = TypeVar("W")
 ALL_FAILED = 16
 """When this many first episodes all end in an engine error, the cause is common: stop."""
-SPARE_CALLS = 4
-
-
-class Unit(Protocol):
-    """A replica as the driver sees it."""
-
-    pid: int | None
-
-    async def open(self, plan: Plan) -> None:
-        """Load a plan. Raises UserError."""
-        ...
-
-    async def run(self, job: Job) -> Done | None:
-        """The finished episode; None when the replica died under it and it is to be run again."""
-        ...
-
-    async def close(self) -> None:
-        """Sync what is written and end."""
-        ...
-
-
-class LocalUnit:
-    """A replica in this process (`debug`)."""
-
-    def __init__(self, number: int, threads: int) -> None:
-        self.pid: int | None = None
-        self._replica = Replica(number, threads)
-
-    async def open(self, plan: Plan) -> None:
-        """Load the plan here."""
-        self.pid, _ = await self._replica.open(plan, life=1)
-
-    async def run(self, job: Job) -> Done | None:
-        """Run the episode here."""
-        return await self._replica.run(job)
-
-    async def close(self) -> None:
-        """End engine and sandbox."""
-        await self._replica.close()
-
-
-class RayUnit:
-    """A replica in an actor, started again when it dies."""
-
-    def __init__(self, number: int, cpus: int, gpus: float, concurrency: int, room: Room) -> None:
-        self.number, self.cpus, self.gpus = number, cpus, gpus
-        self.concurrency, self.room = concurrency, room
-        self.pid: int | None = None
-        self.deaths: list[str] = []
-        self.life = 0
-        self._actor: Any = None
-        self._journal: Path | None = None
-        self._plan: Plan | None = None
-        self._finished = self._barren = 0
-        self._lock = asyncio.Lock()
-        self._recovered: set[str] = set()
-
-    async def open(self, plan: Plan) -> None:
-        """Load the plan in the actor, started if need be. Raises UserError."""
-        async with self._lock:
-            self._plan = plan
-            self._barren = 0
-            await self._start()
-
-    async def run(self, job: Job) -> Done | None:
-        """Run the episode in the actor; None when the actor died with it."""
-        import ray
-
-        actor, life = self._actor, self.life
-        try:
-            done: Done = await actor.run.remote(job)
-        except ray.exceptions.RayTaskError as error:
-            raise _mendable(error) from None
-        except ray.exceptions.RayError as error:
-            await self._died(life, error)
-            if job.episode_id in self._recovered:  # it was written before the end
-                return Done(job.episode_id, "recovered", None, 0, 0)
-            return None
-        self._finished += 1
-        return done
-
-    async def close(self) -> None:
-        """End the actor; what it wrote is synced first, if it still answers."""
-        import ray
-
-        actor, self._actor = self._actor, None
-        if actor is None:
-            return
-        with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
-            await asyncio.wait_for(_answer(actor.close.remote()), timeout=10)
-        ray.kill(actor, no_restart=True)
-
-    async def _start(self) -> None:
-        """Open the plan, in a new actor where there is none; called under the lock."""
-        import ray
-
-        while True:
-            if self._actor is None:
-                self.life += 1
-                options = {
-                    "num_cpus": self.cpus,
-                    "num_gpus": self.gpus,
-                    "max_concurrency": self.concurrency + SPARE_CALLS,
-                    "max_restarts": 0,  # the driver restarts it: it must read the journal first
-                }
-                name = f"{STAGE}-{self.number}"
-                log_path = RunDir(self._plan.run_root).logs / f"{name}.log" if self._plan else None
-                cls = ray.remote(Replica).options(**options)
-                self._actor = cls.remote(self.number, self.cpus, log_path and str(log_path))
-                log.info("%s life %d", name, self.life)
-            self._finished = 0
-            try:
-                opened = self._actor.open.remote(self._plan, self.life)
-                self.pid, path = await _answer(opened)
-            except ray.exceptions.RayTaskError as error:
-                raise _mendable(error) from None
-            except ray.exceptions.RayError as error:
-                self._bury(error)
-                continue
-            self._journal = Path(path)
-            return
-
-    async def _died(self, life: int, error: Exception) -> None:
-        """The first to notice a death starts the next life; the others wait for it."""
-        async with self._lock:
-            if life == self.life and self._actor is not None:
-                self._bury(error)
-                await self._start()
-
-    def _bury(self, error: Exception) -> None:
-        import ray
-
-        item = failure(error)
-        self.deaths.append(item.cause)
-        log.warning("replica %d of %s: %s", self.number, self._where, item.cause)
-        with contextlib.suppress(ray.exceptions.RayError):
-            ray.kill(self._actor, no_restart=True)  # perhaps it is only out of reach
-        self._actor = None
-        if self._journal is not None:
-            self._recovered |= finished_ids([self._journal])
-        self._barren = 0 if self._finished else self._barren + 1
-        self.room.shrink()
-        # A replica that dies while it still shrinks may yet find a size at which it lives.
-        if self._barren >= BARREN_LIVES and (self._journal is None or self.room.limit == 1):
-            raise UserError(
-                f"replica {self.number} of {self._where} died {len(self.deaths)} times: "
-                f"{item.cause}",
-                "lower collect.concurrency or collect.workers, or try --on debug to see the error",
-            )
-
-    @property
-    def _where(self) -> str:
-        return "?" if self._plan is None else self._plan.where
+WEDGED_SECONDS = 300.0
 
 
 @dataclass(slots=True)
 class Tally:
-    """What one plan's collection did."""
+    """What one plan's collection did. `stopped`: why no more episodes were begun, if so."""
 
     episodes: int = 0
     failed: int = 0
     turns: int = 0
     generated_tokens: int = 0
+    cost_usd: float | None = None
     by_replica: list[int] = field(default_factory=list)
     deaths: list[str] = field(default_factory=list)
+    stopped: str | None = None
 
 
 class Team:
-    """The replicas of a collection; they stay alive from one agent to the next."""
+    """The replicas of a collection; they stay alive from one agent to the next.
 
-    def __init__(self, cluster: Cluster, workers: int, concurrency: int, gpus: float = 0) -> None:
+    Belongs to the event loop in which it is used first. `first` numbers its replicas.
+    """
+
+    def __init__(
+        self,
+        share: Share,
+        concurrency: int,
+        *,
+        debug: bool = False,
+        seats: Seats | None = None,
+        first: int = 0,
+        wedged_seconds: float = WEDGED_SECONDS,
+    ) -> None:
+        self.share, self.wedged_seconds = share, wedged_seconds
+        self.tally = Tally()
+        self.tallies = [self.tally]
+        """Of every plan so far."""
         self.rooms: list[Room] = []
         self.units: list[Unit] = []
-        self._runner = asyncio.Runner()  # one loop for all agents: locks and engines belong to it
-        if cluster.debug:
+        self._plan: Plan | None = None
+        self._places = Reservation(share)
+        if debug:
             self.rooms = [Room(concurrency)]
-            self.units = [LocalUnit(0, cluster.cpus)]
+            self.units = [LocalUnit(first, share.cpus, self._died)]
             return
-        if gpus > cluster.gpus:
-            raise UserError(
-                f"the agent wants {gpus:g} GPUs, the cluster has {cluster.gpus}",
-                "set device: cpu in the agent's config, or run on a machine with GPUs",
-            )
-        workers = max(1, min(workers, cluster.cpus))
-        if gpus:
-            workers = max(1, min(workers, int(cluster.gpus / gpus)))
-        cpus = max(1, cluster.cpus // workers)
-        for number in range(workers):
+        seats = seats or Seats()
+        for index in range(share.replicas):
             self.rooms.append(Room(concurrency))
-            self.units.append(RayUnit(number, cpus, gpus, concurrency, self.rooms[-1]))
+            self.units.append(
+                RayUnit(first + index, index, self._places, seats, self.rooms[-1], self._died)
+            )
 
-    def collect(self, plan: Plan, jobs: Sequence[Job], progress: Progress) -> Tally:
-        """Run the jobs of one plan. Every job ends as a line in a journal, or this raises."""
-        try:
-            return self._runner.run(self._collect(plan, jobs, progress))
-        except BaseException:
-            # Episodes in flight must not run on beside the next agent's.
-            self._runner.run(self._close_units())
-            raise
+    async def collect(self, plan: Plan, jobs: Sequence[Job], progress: Progress) -> Tally:
+        """Run the jobs of one plan. Every job ends as a line in a journal, or this raises.
 
-    def close(self) -> None:
-        """End the replicas."""
-        self._runner.run(self._close_units())
-        self._runner.close()
-
-    async def _close_units(self) -> None:
-        await asyncio.gather(*(unit.close() for unit in self.units))
-
-    async def _collect(self, plan: Plan, jobs: Sequence[Job], progress: Progress) -> Tally:
-        ticking = asyncio.ensure_future(_tick(progress))
+        Only a Stop of the engine leaves jobs over: then the tally says why.
+        """
+        self._plan, self.tally = plan, Tally(by_replica=[0] * len(self.units))
+        self.tallies.append(self.tally)
+        for unit in self.units:
+            unit.deaths.clear()
+        watches = [asyncio.ensure_future(u.watch(self.wedged_seconds)) for u in self.units]
         try:
             await asyncio.gather(*(unit.open(plan) for unit in self.units))
-            return await self._pull(plan, jobs, progress)
+            await self._pull(plan, jobs, progress)
+        except BaseException:
+            # Episodes in flight must not run on beside the next agent's.
+            await self.close()
+            raise
         finally:
-            ticking.cancel()
+            for watch in watches:
+                watch.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
+        self.tally.deaths = [d for unit in self.units for d in unit.deaths]
+        return self.tally
 
-    async def _pull(self, plan: Plan, jobs: Sequence[Job], progress: Progress) -> Tally:
-        tally = Tally(by_replica=[0] * len(self.units))
+    async def close(self) -> None:
+        """End the replicas and give their places back."""
+        await asyncio.gather(*(unit.close() for unit in self.units))
+        self._places.free()
+
+    @property
+    def busy(self) -> int:
+        """Replicas with an episode in hand."""
+        return sum(room.held > 0 for room in self.rooms)
+
+    async def _pull(self, plan: Plan, jobs: Sequence[Job], progress: Progress) -> None:
+        tally = self.tally
         attempts: dict[str, int] = {}
+        puller = Puller(jobs, self.rooms, expected=lambda job: job.expected)
         with _driver_journal(plan) as journal:
 
             async def run(replica: int, job: Job) -> bool:
                 tried = attempts.get(job.episode_id, 0)
                 unit, room = self.units[replica], self.rooms[replica]
                 alone = room.held == 1 and room.limit == 1
-                done = await unit.run(replace(job, attempt=tried + 1))
+                try:
+                    done = await unit.run(replace(job, attempt=tried + 1))
+                except Stop as stop:
+                    tally.stopped = " ".join(str(stop).split()) or "the engine stopped"
+                    puller.stop()
+                    return False
                 if done is None:
                     attempts[job.episode_id] = tried + 1
                     if not alone or tried < 2:
@@ -273,25 +147,56 @@ class Team:
                     )
                 return True
 
-            await Puller(jobs, self.rooms).run(run)
-        tally.deaths = [d for unit in self.units for d in getattr(unit, "deaths", [])]
-        return tally
+            units = self.units
+            await puller.run(run, lambda i: units[i].ready(), lambda i: units[i].spare())
+        if puller.left:
+            raise next(unit.lost for unit in units if unit.lost is not None)
+
+    def _died(self, cause: str) -> None:
+        if self._plan is not None:
+            note_death(self._plan, cause)
 
 
-@contextmanager
-def open_team(cluster: Cluster, workers: int, concurrency: int, gpus: float = 0) -> Iterator[Team]:
-    """Replicas for the time of a block."""
-    team = Team(cluster, workers, concurrency, gpus)
+def note_death(plan: Plan, cause: str) -> None:
+    """Name the cause where `sentinel status` finds it, also when the run itself dies later."""
+    with contextlib.suppress(OSError):
+        RunDir(plan.run_root).metric(
+            STAGE,
+            event="death",
+            benchmark=plan.benchmark["name"],
+            agent=plan.agent["name"],
+            cause=cause,
+        )
+
+
+async def work_through(
+    teams: Sequence[Team],
+    work: Sequence[W],
+    collect: Callable[[Team, W], Awaitable[None]],
+    progress: Progress,
+) -> None:
+    """Every team takes the next piece of work when it is free; an exception ends all.
+
+    Teams are closed at the end.
+    """
+    numbers = Numbers(progress)
+    ticking = asyncio.ensure_future(_tick(progress, numbers, teams))
+    waiting = iter(work)
+
+    async def lane(team: Team) -> None:
+        for piece in waiting:
+            await collect(team, piece)
+
     try:
-        yield team
+        async with asyncio.TaskGroup() as group:
+            for team in teams:
+                group.create_task(lane(team))
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
     finally:
-        team.close()
-
-
-def finished_ids(paths: Sequence[Path]) -> set[str]:
-    """Ids of the whole episodes in some journals."""
-    reader = Reader(episodes.from_json_line, lambda e: e.episode_id)
-    return {e.episode_id for e in reader.read(p for p in paths if p.exists())}
+        ticking.cancel()
+        numbers.read(teams)
+        await asyncio.gather(*(team.close() for team in teams))
 
 
 def _give_up(plan: Plan, job: Job, journal: Journal) -> Done:
@@ -313,20 +218,13 @@ def _count(tally: Tally, done: Done, replica: int) -> None:
     tally.failed += int(done.end == "engine_error")
     tally.turns += done.turns
     tally.generated_tokens += done.generated_tokens
+    if done.cost_usd is not None:
+        tally.cost_usd = (tally.cost_usd or 0.0) + done.cost_usd
     tally.by_replica[replica] += 1
 
 
-async def _tick(progress: Progress) -> None:
+async def _tick(progress: Progress, numbers: Numbers, teams: Sequence[Team]) -> None:
     while True:
         await asyncio.sleep(1.0)
+        numbers.read(teams)
         progress.tick()
-
-
-def _mendable(error: Exception) -> BaseException:
-    """The UserError of a worker as it was; a bug with the worker's traceback."""
-    original = failure(error).error
-    return original if isinstance(original, UserError) else error
-
-
-async def _answer(reference: Any) -> Any:
-    return await reference

@@ -6,11 +6,13 @@ leaves at most a `.tmp` file behind, which no reader looks at.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, unquote
@@ -18,8 +20,25 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sentinel.errors import UserError
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG})
 MAX_NAME = 120
 """Longest quoted name in bytes; longer ones keep a readable head and end in a hash."""
+
+
+@contextmanager
+def no_space(place: Path) -> Iterator[None]:
+    """A disk that takes no more as a UserError, whichever file met it first."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise UserError(
+            f"cannot write {error.filename or place}: {error.strerror}",
+            "make room there and run again: what is finished is kept",
+        ) from error
 
 
 def safe_name(name: str) -> str:

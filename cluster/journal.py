@@ -6,6 +6,7 @@ flushed to the kernel when it is written, and to the disk within a second.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -19,8 +20,16 @@ SYNC_SECONDS = 0.5
 """Longest time a line waits for its fsync (half of what is promised)."""
 
 
+class JournalBroken(OSError):
+    """The disk took no line (full, quota, read-only, gone); what was written before is whole."""
+
+
 class Journal:
-    """Append-only JSONL file, created on the first line; refuses a file that already exists."""
+    """Append-only JSONL file, created on the first line; refuses a file that already exists.
+
+    A line that the disk takes only in part is taken back, or stays as a last line without its
+    newline: nothing follows it, so no reader takes it for an episode.
+    """
 
     def __init__(self, path: Path, sync_seconds: float = SYNC_SECONDS) -> None:
         self.path = path
@@ -29,29 +38,49 @@ class Journal:
         self._lock = threading.Lock()
         self._dirty = threading.Event()
         self._closed = False
+        self._broken: OSError | None = None
 
     def append(self, line: str) -> None:
-        """Add one line (no newline inside; JSON escapes them). Safe from several threads."""
+        """Add one line (no newline inside; JSON escapes them). Safe from several threads.
+
+        Raises JournalBroken when the disk does not take it, and for every line after that.
+        """
         if "\n" in line:
             raise ValueError("a journal line must not contain a newline")
         data = line.encode("utf-8", "surrogatepass") + b"\n"
         with self._lock:
             if self._closed:
                 raise ValueError(f"journal {self.path} is closed")
-            handle = self._open()
-            while data:  # one write nearly always; a short one is continued
-                data = data[os.write(handle, data) :]
+            try:
+                if self._broken is not None:
+                    raise self._broken
+                self._write(data)
+            except FileExistsError:
+                raise
+            except OSError as error:
+                self._broken = error
+                raise self._failed(error) from error
             self._dirty.set()
 
     def close(self) -> None:
-        """Sync and close; further lines are refused."""
+        """Sync and close; further lines are refused.
+
+        Raises JournalBroken when the disk did not take everything.
+        """
         with self._lock:
             self._closed = True
             handle, self._handle = self._handle, None
             self._dirty.set()
-            if handle is not None:
+            if handle is None:
+                return
+            try:
                 os.fsync(handle)
+            except OSError as error:
+                self._broken = error
+            finally:
                 os.close(handle)
+            if self._broken is not None:
+                raise self._failed(self._broken) from self._broken
 
     def __enter__(self) -> Journal:
         return self
@@ -63,6 +92,20 @@ class Journal:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _write(self, data: bytes) -> None:
+        handle = self._open()
+        before = os.fstat(handle).st_size
+        try:
+            while data:  # one write nearly always; a short one is continued
+                data = data[os.write(handle, data) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(handle, before)
+            raise
+
+    def _failed(self, error: OSError) -> JournalBroken:
+        return JournalBroken(f"cannot write {self.path}: {error.strerror or error}")
 
     def _open(self) -> int:
         if self._handle is None:
@@ -81,6 +124,9 @@ class Journal:
                 handle = os.dup(self._handle)
             try:
                 os.fsync(handle)  # outside the lock: writers go on
+            except OSError as error:  # the next line, or the close, says so
+                self._broken = error
+                return
             finally:
                 os.close(handle)
             threading.Event().wait(self._period)

@@ -34,6 +34,10 @@ class Progress:
     ) -> None:
         self.stage, self.total, self.unit = stage, total, unit
         self.done, self.failed, self.note = done, 0, ""
+        self.counts: dict[str, float] = {}
+        """Further numbers of the stage, for the file and whoever draws it: collection gives cached,
+        failed, generated_tokens, tokens_per_second, replicas, replicas_busy, and spend_usd where
+        something is billed."""
         self._before = done
         self._run_dir = run_dir
         self._stream = stream or sys.stderr
@@ -42,10 +46,14 @@ class Progress:
         self._last_file = 0.0
         self._bar: Any = None
         self._task: Any = None
+        self._link: Any = None
 
     def __enter__(self) -> Progress:
+        from cluster.progress_board import Link
+
         if self._stream.isatty():
             self._open_bar()
+        self._link = Link.open(self._run_dir.root.name) if self._run_dir is not None else None
         self._write("running")
         return self
 
@@ -66,7 +74,8 @@ class Progress:
         """Draw what is due; call it also while nothing finishes."""
         now = time.monotonic()
         if self._bar is not None:
-            self._bar.update(self._task, completed=self.done, description=self._head())
+            more = ", ".join([self._head(), *self._numbers()])
+            self._bar.update(self._task, completed=self.done, description=more)
         elif now - self._last_line >= self._line_seconds:
             self._print()
         if now - self._last_file >= FILE_SECONDS:
@@ -81,10 +90,11 @@ class Progress:
         return (time.monotonic() - self._start) / new * max(self.total - self.done, 0)
 
     def line(self) -> str:
-        """`collect clinic/steady: 312/2160 episodes, 3 failed, 2 workers, ETA 4 min`."""
+        """`collect: 312/2160 episodes, 3 failed, 2/2 busy, 810 tokens/s, $0.12, ETA 4 min`."""
         parts = [f"{self._head()}: {self.done}/{self.total} {self.unit}"]
         if self.failed:
             parts.append(f"{self.failed} failed")
+        parts += self._numbers()
         if self.note:
             parts.append(self.note)
         eta = self.eta_seconds
@@ -94,6 +104,19 @@ class Progress:
         elif eta is not None:
             parts.append(f"ETA {duration(eta)}")
         return ", ".join(parts)
+
+    def _numbers(self) -> list[str]:
+        """What else is known of the stage, for a line."""
+        counts, parts = self.counts, []
+        if counts.get("cached"):
+            parts.append(f"{counts['cached']:.0f} from before")
+        if counts.get("replicas") and self.done < self.total:
+            parts.append(f"{counts.get('replicas_busy', 0):.0f}/{counts['replicas']:.0f} busy")
+        if counts.get("tokens_per_second"):
+            parts.append(f"{counts['tokens_per_second']:,.0f} tokens/s")
+        if "spend_usd" in counts:
+            parts.append(f"${counts['spend_usd']:.2f}")
+        return parts
 
     def _head(self) -> str:
         return self.stage
@@ -127,8 +150,15 @@ class Progress:
         self._last_file = time.monotonic()
         if self._run_dir is None:
             return
+        value = self.snapshot(state)
+        files.write_json(self._run_dir.progress_path(self.stage), value)
+        if self._link is not None:
+            self._link.put(value, self.line(), last=state != "running")
+
+    def snapshot(self, state: str) -> dict[str, Any]:
+        """What the file, `status` and the dashboard show."""
         eta = self.eta_seconds
-        value = {
+        return {
             "stage": self.stage,
             "state": state,
             "done": self.done,
@@ -136,10 +166,10 @@ class Progress:
             "failed": self.failed,
             "unit": self.unit,
             "note": self.note,
+            "counts": dict(self.counts),
             "eta_seconds": None if eta is None else round(eta, 1),
             "at": time.time(),
         }
-        files.write_json(self._run_dir.progress_path(self.stage), value)
 
 
 def read_progress(run_dir: RunDir) -> list[dict[str, Any]]:

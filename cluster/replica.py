@@ -6,24 +6,27 @@ The same class is a Ray actor (`cluster.collect_actor`) and a plain object in a 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cluster import devices
 from cluster.engines import make_engine
-from cluster.journal import Journal
+from cluster.journal import Journal, JournalBroken
+from cluster.metered import Metered, Pulse, TokenGate
 from cluster.run_dir import RunDir
 from cluster.stages import use_threads
 from sentinel import episodes
 from sentinel.agent.loop import run_task
 from sentinel.benchmarks import registry
 from sentinel.benchmarks.base import Benchmark, Task
-from sentinel.engine import Engine
+from sentinel.engine import EngineDied, Stop
 from sentinel.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -43,6 +46,10 @@ class Plan:
     max_tokens: int
     temperature: float
     seed: int
+    gpus: int = 0
+    """Devices that each replica must see."""
+    tokens_in_flight: int | None = None
+    """Limit per replica; None takes what the engine reports, or none."""
 
     @property
     def where(self) -> str:
@@ -58,6 +65,8 @@ class Job:
     task: Task
     rollout: int
     attempt: int = 1
+    expected: float = 0.0
+    """How long it is expected to take, in any unit: only the order of jobs depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,25 @@ class Done:
     error: str | None
     turns: int
     generated_tokens: int
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a replica's process is."""
+
+    host: str
+    pid: int
+    cores: tuple[int, ...]
+    """Cores that the process may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A replica with a loaded plan. `limited`: it admits episodes by tokens in flight."""
+
+    journal: str
+    limited: bool
 
 
 class Replica:
@@ -80,38 +108,73 @@ class Replica:
             logging.basicConfig(filename=log_path, level=logging.INFO, format=LOG_FORMAT)
         self.number, self.threads = number, threads
         self._plan: Plan | None = None
-        self._engine: Engine | None = None
+        self._engine: Metered | None = None
         self._benchmark: Benchmark | None = None
         self._settings: dict[str, Any] = {}
         self._journal: Journal | None = None
         use_threads(threads)
 
-    async def open(self, plan: Plan, life: int) -> tuple[int, str]:
-        """Load the engine and the benchmark and begin a new journal file; returns (pid, its path).
+    async def place(self) -> Place:
+        """Host, process and cores."""
+        return Place(socket.gethostname(), os.getpid(), tuple(sorted(os.sched_getaffinity(0))))
 
-        Raises UserError for whatever of a plan a user can mend (weights, data).
+    async def open(self, plan: Plan, life: int, cores: Sequence[int] = ()) -> Opened:
+        """Load the engine and the benchmark and begin a new journal file.
+
+        `cores` are for this replica alone among those of its host; empty leaves them to the
+        system. Raises UserError for whatever of a plan a user can mend (weights, data, devices).
         """
         await self.close(keep_benchmark=plan.benchmark)
-        run_dir = RunDir(plan.run_root)
-        if self._benchmark is None:
-            benchmark = registry.load(dict(plan.benchmark))
-            benchmark.prepare(Path(plan.cache))
-            self._benchmark, self._settings = benchmark, dict(plan.benchmark)
-        self._engine = make_engine(plan.agent)
+        if cores:  # before vLLM is imported: it reads this then
+            os.environ["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cores))
+        devices.check(plan.gpus, plan.where)
+        # Loading takes up to minutes: meanwhile this process must answer.
+        await asyncio.to_thread(self._load_benchmark, plan)
+        engine = await asyncio.to_thread(make_engine, plan.agent)
+        if inspect.isawaitable(engine):
+            engine = await engine
         use_threads(self.threads)  # again: the engine may have loaded torch
+        limit = plan.tokens_in_flight or getattr(engine, "capacity_tokens", None)
+        if getattr(engine, "encoder", None) is None:
+            limit = None  # an API: nobody knows its prompts' tokens, and their memory is not ours
+        self._engine = Metered(engine, TokenGate(limit, plan.max_tokens))
         # A file of its own for every life of every replica: nobody appends to another's.
         name = f"{time.time_ns():020d}-{self.number}-{life}-{os.getpid()}"
+        run_dir = RunDir(plan.run_root)
         self._journal = run_dir.journal(STAGE, plan.agent["name"], name, plan.benchmark["name"])
         self._plan = plan
-        return os.getpid(), str(self._journal.path)
+        return Opened(str(self._journal.path), limit is not None)
+
+    async def admit(self) -> None:
+        """Wait until one more episode fits among the tokens in flight; `run` or `spare` follows."""
+        if self.gate is not None:
+            await self.gate.admit()
+
+    async def spare(self) -> None:
+        """The admitted episode does not come."""
+        if self.gate is not None:
+            self.gate.spare()
+
+    @property
+    def gate(self) -> TokenGate | None:
+        """The gate of the open plan."""
+        return None if self._engine is None else self._engine.gate
+
+    async def pulse(self) -> Pulse | None:
+        """The engine at work; None without a plan."""
+        return None if self._engine is None else self._engine.pulse()
 
     async def run(self, job: Job) -> Done:
-        """Run one episode and journal it. Only a UserError or a broken disk raises."""
+        """Run one episode and journal it.
+
+        Raises UserError, EngineDied and Stop; a disk that takes no line is a UserError.
+        """
         plan, engine, journal = self._plan, self._engine, self._journal
         benchmark = self._benchmark
         if plan is None or engine is None or journal is None or benchmark is None:
             raise RuntimeError("this replica has no open plan")
         started, clock = time.time(), time.perf_counter()
+        engine.gate.begin(job.episode_id)
         try:
             episode = await run_task(
                 engine,
@@ -123,11 +186,13 @@ class Replica:
                 temperature=plan.temperature,
                 seed=plan.seed,
             )
-        except (UserError, OSError, asyncio.CancelledError):
+        except (UserError, EngineDied, Stop, asyncio.CancelledError):
             raise
         except Exception as error:  # a bug costs its episode, not the night
             log.exception("episode %s", job.episode_id)
             episode = failed_episode(plan, job, f"{type(error).__name__}: {error}")
+        finally:
+            engine.gate.leave(job.episode_id)
         episode = replace(
             episode,
             agent_hash=plan.agent_hash,
@@ -137,10 +202,26 @@ class Replica:
             host=socket.gethostname(),
             attempt=job.attempt,
         )
-        journal.append(episodes.to_json_line(episode))
+        try:
+            journal.append(episodes.to_json_line(episode))
+        except JournalBroken as error:
+            raise UserError(
+                str(error), "make room there and run again: what is finished is kept"
+            ) from error
         return Done(
-            job.episode_id, episode.end, episode.error, episode.turns, episode.generated_tokens
+            job.episode_id,
+            episode.end,
+            episode.error,
+            episode.turns,
+            episode.generated_tokens,
+            episode.cost_usd,
         )
+
+    def _load_benchmark(self, plan: Plan) -> None:
+        if self._benchmark is None:
+            benchmark = registry.load(dict(plan.benchmark))
+            benchmark.prepare(Path(plan.cache))
+            self._benchmark, self._settings = benchmark, dict(plan.benchmark)
 
     async def close(self, keep_benchmark: Mapping[str, Any] | None = None) -> None:
         """Sync the journal, end the engine and the sandbox workers (but of the same benchmark)."""
@@ -151,7 +232,10 @@ class Replica:
         else:
             self._benchmark = None
         if journal is not None:
-            journal.close()
+            try:
+                journal.close()
+            except JournalBroken as error:  # the episodes that were lost by it are not in the file
+                log.error("%s", error)
         if engine is not None:
             await engine.close()
         if benchmark is not None:

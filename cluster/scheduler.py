@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 J = TypeVar("J")
 
@@ -40,7 +40,7 @@ class Room:
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
                 self.leave(finished=False)
-            else:
+            elif place in self._waiting:
                 self._waiting.remove(place)
             raise
 
@@ -66,45 +66,126 @@ class Room:
 
 
 class Puller(Generic[J]):
-    """Hands jobs to replicas. `run(replica, job)` returns False to have the job done again."""
+    """Hands jobs to replicas, longest expected first, until every job is finished.
 
-    def __init__(self, jobs: Iterable[J], rooms: Sequence[Room]) -> None:
-        self._fresh = iter(jobs)
-        self._again: deque[J] = deque()
+    A replica that has no job left waits for those in flight elsewhere: what a dead one gives back
+    is taken by whoever has room, not by its next life alone.
+
+    Args:
+        jobs: what is to be done.
+        rooms: one per replica.
+        expected: how long a job is expected to take, in any unit; equal ones keep their order.
+    """
+
+    def __init__(
+        self,
+        jobs: Iterable[J],
+        rooms: Sequence[Room],
+        expected: Callable[[J], float] | None = None,
+    ) -> None:
+        ordered = list(jobs) if expected is None else sorted(jobs, key=lambda j: -expected(j))
+        self._jobs = deque(ordered)
         self.rooms = rooms
         self.taken = [0] * len(rooms)
+        self.in_flight = 0
+        self.emptied_at: float | None = None
+        """The loop's time when the last job was first taken: the tail begins."""
+        self._stopped = False
+        self._idle: set[asyncio.Task[None]] = set()
+        self._left = asyncio.Event()
 
-    async def run(self, run: Callable[[int, J], Awaitable[bool]]) -> None:
-        """Until no job is left. The first exception of `run` cancels the rest and is raised."""
+    @property
+    def left(self) -> int:
+        """Jobs that nobody has taken, or that were given back."""
+        return len(self._jobs)
+
+    def stop(self) -> None:
+        """Hand out no more jobs, and take none back; those in flight go on."""
+        self._stopped = True
+        self._jobs.clear()
+        self._end_if_over()
+
+    async def run(
+        self,
+        run: Callable[[int, J], Awaitable[bool]],
+        ready: Callable[[int], Awaitable[bool]] | None = None,
+        spare: Callable[[int], None] | None = None,
+    ) -> None:
+        """Until no job is left. The first exception of a callback cancels the rest and is raised.
+
+        `run(replica, job)` returns False to have the job done again, by any replica. `ready`
+        waits until a replica can take a job, and returns False where it never will again;
+        `spare` tells a replica that was ready that there was no job after all. Jobs are left
+        over only when no replica remains.
+        """
+        if self._jobs:
+            self._left.set()
         try:
             async with asyncio.TaskGroup() as group:
                 # Slot by slot over the replicas: few jobs are spread, not piled on the first.
-                for slot in range(max(room.most for room in self.rooms)):
+                for slot in range(max(room.most for room in self.rooms) if self._jobs else 0):
                     for replica, room in enumerate(self.rooms):
                         if slot < room.most:
-                            group.create_task(self._slot(replica, run))
+                            task = group.create_task(self._slot(replica, run, ready, spare))
+                            self._idle.add(task)
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    def _next(self) -> tuple[J] | None:
-        if self._again:
-            return (self._again.popleft(),)
-        for job in self._fresh:
-            return (job,)
-        return None
-
-    async def _slot(self, replica: int, run: Callable[[int, J], Awaitable[bool]]) -> None:
+    async def _slot(
+        self,
+        replica: int,
+        run: Callable[[int, J], Awaitable[bool]],
+        ready: Callable[[int], Awaitable[bool]] | None,
+        spare: Callable[[int], None] | None,
+    ) -> None:
+        me: Any = asyncio.current_task()
         room = self.rooms[replica]
         while True:
+            await self._left.wait()
             await room.enter()
             finished = False
             try:
+                if ready is not None and not await ready(replica):
+                    self._idle.discard(me)
+                    return
                 found = self._next()
                 if found is None:
-                    return
+                    if spare is not None:
+                        spare(replica)
+                    continue
+                self._idle.discard(me)
                 self.taken[replica] += 1
-                finished = await run(replica, found[0])
-                if not finished:
-                    self._again.append(found[0])
+                self.in_flight += 1
+                try:
+                    finished = await run(replica, found[0])
+                finally:
+                    self.in_flight -= 1
+                self._idle.add(me)
+                if not finished and not self._stopped:
+                    self._jobs.appendleft(found[0])  # it was among the first: it is long
+                    self._left.set()
             finally:
                 room.leave(finished=finished)
+            self._end_if_over(me)
+            if self.over:
+                return
+
+    @property
+    def over(self) -> bool:
+        """Nothing is left and nothing is in flight."""
+        return not self._jobs and not self.in_flight
+
+    def _next(self) -> tuple[J] | None:
+        if not self._jobs:
+            self._left.clear()
+            return None
+        found = (self._jobs.popleft(),)
+        if not self._jobs and self.emptied_at is None:
+            self.emptied_at = asyncio.get_running_loop().time()
+        return found
+
+    def _end_if_over(self, me: asyncio.Task[None] | None = None) -> None:
+        if self.over:  # whoever waits (for room, for a replica's next life) waits for nothing
+            for task in self._idle:
+                if task is not me:
+                    task.cancel()

@@ -8,6 +8,7 @@ for items that are missing or failed (they are named).
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import signal
@@ -69,9 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = _parse(argv, command)
         return int(args.main(args) or 0)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        number = error.args[0] if error.args else signal.SIGINT  # or another that asks to stop
         print("sentinel: interrupted; the same command goes on from here", file=sys.stderr)
-        return 128 + signal.SIGINT
+        return 128 + int(number)
     except BrokenPipeError:
         # The reader (head, less) has gone; nothing may be written at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -80,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from sentinel.errors import UserError
 
         user_error = _cause(error, UserError)
+        if user_error is None and isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            user_error = f"the disk is full: {error}; make room and run the same command again"
         if user_error is None:
             raise
         print(f"sentinel: {user_error}", file=sys.stderr)

@@ -6,8 +6,10 @@ tables `episodes` and `turns`; the tasks and the manifest of the pools are writt
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from sentinel.errors import UserError
 
 if TYPE_CHECKING:
+    from cluster.collect_actor import Tally, Team
+    from cluster.placement import Seats
     from cluster.pool import Cluster
     from cluster.progress import Progress
     from cluster.replica import Job, Plan
@@ -32,7 +36,6 @@ class Part:
     input_hash: str
     expected: list[Job]
     missing: list[Job]
-    gpus: int
     complete: bool
 
 
@@ -63,24 +66,71 @@ def _work(
     config: RunConfig, run_dir: RunDir, cluster: Cluster, parts: list[Part], faults: list[UserError]
 ) -> None:
     """Run what the parts lack and compact them; adds the faults of single agents to `faults`."""
-    from cluster.collect_actor import open_team
+    from cluster.files import no_space
+    from cluster.placement import Seats
     from cluster.progress import Progress
     from cluster.replica import STAGE
 
     total = sum(len(p.expected) for p in parts)
     left = sum(len(p.missing) for p in parts)
-    with Progress(STAGE, total, done=total - left, unit="episodes", run_dir=run_dir) as progress:
+    with (
+        no_space(run_dir.root),
+        Progress(STAGE, total, done=total - left, unit="episodes", run_dir=run_dir) as progress,
+    ):
         for part in (p for p in parts if not p.missing):
             _compact(run_dir, part)
-        todo = sorted((p for p in parts if p.missing), key=lambda p: p.gpus)
-        for gpus, group in groupby(todo, key=lambda p: p.gpus):
-            settings = config.collect
-            with open_team(cluster, settings.workers, settings.concurrency, gpus) as team:
-                for part in group:
-                    try:
-                        _collect(run_dir, team, part, progress)
-                    except UserError as error:
-                        faults.append(error)
+        todo = sorted((p for p in parts if p.missing), key=lambda p: p.plan.gpus)
+        seats = Seats()
+        for gpus, group in groupby(todo, key=lambda p: p.plan.gpus):
+            some = list(group)
+            try:
+                asyncio.run(
+                    _together(config, run_dir, cluster, some, gpus, seats, progress, faults)
+                )
+            except UserError as error:
+                faults.append(error)
+
+
+async def _together(
+    config: RunConfig,
+    run_dir: RunDir,
+    cluster: Cluster,
+    parts: Sequence[Part],
+    gpus: int,
+    seats: Seats,
+    progress: Progress,
+    faults: list[UserError],
+) -> None:
+    """Agents that want the same devices: as many at once as have their own, else one by one."""
+    from cluster.collect_actor import Team, work_through
+    from cluster.placement import Node, cluster_nodes, share
+
+    settings = config.collect
+    parallel = None if settings.parallel_agents == "auto" else settings.parallel_agents
+    if cluster.debug:
+        nodes, parallel = [Node(cluster.cpus, cluster.gpus)], 1
+    else:
+        nodes = cluster_nodes(cluster.cpus, cluster.gpus)
+    size = share(nodes, settings.workers, gpus, len(parts), parallel)
+    teams = [
+        Team(
+            size,
+            settings.concurrency,
+            debug=cluster.debug,
+            seats=seats,
+            first=number * size.replicas,
+            wedged_seconds=settings.wedged_seconds,
+        )
+        for number in range(1 if cluster.debug else size.teams)
+    ]
+
+    async def collect(team: Team, part: Part) -> None:
+        try:
+            await _collect(run_dir, team, part, progress)
+        except UserError as error:
+            faults.append(error)
+
+    await work_through(teams, parts, collect, progress)
 
 
 def _parts(
@@ -176,6 +226,8 @@ def _part(
         max_tokens=max_tokens,
         temperature=settings.temperature,
         seed=config.seed,
+        gpus=agent.tensor_parallel if mapping["device"] == "cuda" else 0,
+        tokens_in_flight=settings.tokens_in_flight,
     )
     expected = [
         Job(episode_id(item.name, agent.name, task.task_id, rollout), task, rollout)
@@ -186,15 +238,33 @@ def _part(
     complete = collect_tables.is_compacted(run_dir, item.name, agent.name, ids, input_hash)
     done = set(ids) if complete else collect_tables.finished(run_dir, item.name, agent.name)
     missing = [job for job in expected if job.episode_id not in done]
-    wanted = agent.tensor_parallel if mapping["device"] == "cuda" else 0
-    return Part(plan, input_hash, expected, missing, wanted, complete)
+    return Part(plan, input_hash, expected, missing, complete)
 
 
-def _collect(run_dir: RunDir, team: Any, part: Part, progress: Progress) -> None:
+async def _collect(run_dir: RunDir, team: Team, part: Part, progress: Progress) -> None:
+    from cluster.expected import expected_lengths
+
     start = time.perf_counter()
     progress.note = f"{part.plan.where}, {len(team.units)} workers"
-    tally = team.collect(part.plan, part.missing, progress)
-    _compact(run_dir, part)
+    name = part.plan.benchmark["name"]
+    lengths = expected_lengths(run_dir, name, [job.task for job in part.missing])
+    jobs = [replace(job, expected=lengths[job.task.task_id]) for job in part.missing]
+    try:
+        tally = await team.collect(part.plan, jobs, progress)
+    finally:
+        _record(run_dir, part, team.tally, time.perf_counter() - start)
+    if tally.stopped is not None:
+        left = len(jobs) - tally.episodes
+        print(
+            f"sentinel: {part.plan.where} stopped: {tally.stopped}; {left} episodes are left",
+            file=sys.stderr,
+        )
+        return
+    # In a thread: other teams' replicas are watched meanwhile.
+    await asyncio.to_thread(_compact, run_dir, part)
+
+
+def _record(run_dir: RunDir, part: Part, tally: Tally, seconds: float) -> None:
     run_dir.metric(
         "collect",
         event="collected",
@@ -204,9 +274,11 @@ def _collect(run_dir: RunDir, team: Any, part: Part, progress: Progress) -> None
         failed=tally.failed,
         turns=tally.turns,
         generated_tokens=tally.generated_tokens,
+        cost_usd=tally.cost_usd,
         by_replica=tally.by_replica,
         deaths=tally.deaths,
-        seconds=round(time.perf_counter() - start, 3),
+        stopped=tally.stopped,
+        seconds=round(seconds, 3),
     )
 
 
