@@ -118,6 +118,14 @@ class ChatEncoder:
             raise ValueError(f"the chat template of {self.where} dropped or repeated a message")
         return tuple(ids)
 
+    def encode_piece(self, text: str) -> tuple[int, ...]:
+        """Ids of a piece of the template itself; control tokens spelt out in it are tokens."""
+        return self._piece_ids(text)
+
+    def is_control(self, token_id: int) -> bool:
+        """Whether an id is a control token's."""
+        return token_id in self._control
+
     def leading_bos(self, ids: Sequence[int]) -> int:
         """How many BOS tokens a prompt begins with."""
         return next((n for n, i in enumerate(ids) if i != self._bos), len(ids))

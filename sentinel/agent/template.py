@@ -68,7 +68,13 @@ class ChatTemplate:
         self.strips_thinking = self._strips_thinking()
         self.dated = "strftime_now" in text or "date_string" in text
 
-    def render(self, roles: Sequence[str], contents: Sequence[str] | None = None) -> str:
+    def render(
+        self,
+        roles: Sequence[str],
+        contents: Sequence[str] | None = None,
+        *,
+        generation_prompt: bool = True,
+    ) -> str:
         """The conversation as text, closed by the generation prompt.
 
         Contents are the placeholders of their messages (`MARK`) unless given.
@@ -80,7 +86,7 @@ class ChatTemplate:
         ]
         return self._template.render(
             messages=messages,
-            add_generation_prompt=True,
+            add_generation_prompt=generation_prompt,
             **{"tools": None, "documents": None, **self._variables},
         )
 
