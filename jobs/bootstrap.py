@@ -1,4 +1,5 @@
-"""Stage bootstrap: everything read on the held-out pool, with cluster intervals.
+"""Stage bootstrap: everything read on the held-out pool, with cluster intervals; and the AUROC of
+the cascade's scorers at every round (`jobs.probe_auc`).
 
 Reads `prefix_scores` and the frozen monitor; writes the table `intervals` and, beside the monitor,
 `evaluation.json` (what the report shows) and `decide.json` (what `sentinel decide` prints for the
@@ -15,6 +16,7 @@ from cluster import files
 from cluster.ledger import Ledger
 from cluster.pool import ItemError
 from cluster.sweep import Block, sweep
+from jobs import probe_auc
 from jobs.calibrate import (
     join,
     manifest_hash,
@@ -52,7 +54,7 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
                 continue
             _refuse_new_stakes(config, run_dir, *names)
             if _done(config, run_dir, *names):
-                run_dir.compact(STAGE, *names, ["intervals"])
+                probe_auc.compact(config, run_dir, *names)
             else:
                 waiting.append(names)
     draws = auroc_draws(config, run_dir, cluster, waiting)
@@ -65,6 +67,7 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
             faults.append(result.error)
         else:
             result.reraise()
+    probe_auc.run(config, run_dir, cluster)
     raise_first(faults)
 
 
@@ -182,7 +185,7 @@ def _write(config: RunConfig, run_dir: RunDir, item: driver.Item, evaluation: Ev
         }
         part = interval_table(benchmark, agent, chosen)
         run_dir.commit(STAGE, benchmark, agent, name, {"intervals": part}, digest)
-    run_dir.compact(STAGE, benchmark, agent, ["intervals"])
+    probe_auc.compact(config, run_dir, benchmark, agent)
 
 
 def _place(item: str) -> tuple[str | None, str | None]:
