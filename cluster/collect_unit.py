@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -349,9 +350,14 @@ class RayUnit:
             "max_restarts": 0,  # the driver restarts it: it must read the journal first
         }
         name = f"{STAGE}-{self.number}"
-        cls = ray.remote(Replica).options(**options)
         log_path = RunDir(plan.run_root).logs / f"{name}.log"
-        self._actor = cls.remote(self.number, self._places.share.cpus, str(log_path))
+        arguments = self.number, self._places.share.cpus, str(log_path)
+        remote = ray.remote(Replica)
+        try:
+            self._actor = remote.options(**options, name=name).remote(*arguments)
+        except ValueError:  # one of that name is only just dying
+            other = f"{name}-{secrets.token_hex(3)}"
+            self._actor = remote.options(**options, name=other).remote(*arguments)
         log.info("%s life %d", name, self.life)
 
     async def _find(self) -> Place:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
@@ -104,6 +104,21 @@ class Cluster:
                 f"has {self.cpus} and {self.gpus}",
                 "ask for less in the config, or start with more",
             )
+        nodes = _nodes()
+        if not any(num_cpus <= cpus and num_gpus <= gpus for cpus, gpus in nodes):
+            raise UserError(
+                f"stage {name} wants {num_cpus:g} CPUs and {num_gpus:g} GPUs per task, no node "
+                f"has both ({', '.join(f'{c:g} and {g:g}' for c, g in sorted(set(nodes)))})",
+                "ask for less in the config, or for larger nodes",
+            )
+
+
+def _nodes() -> list[tuple[float, float]]:
+    """CPUs and GPUs of each live node of the Ray that this process uses."""
+    import ray
+
+    alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
+    return [(found.get("CPU", 0), found.get("GPU", 0)) for found in alive]
 
 
 @contextmanager
@@ -115,11 +130,15 @@ def open_cluster(
     *,
     object_store_mb: int = ray_runtime.OBJECT_STORE_MB,
     dashboard: bool = False,
+    metadata: Mapping[str, str] | None = None,
 ) -> Iterator[Cluster]:
-    """A cluster for the time of a `with` block: `local` starts a private Ray (or joins `address`),
+    """A cluster for the time of a `with` block: `local` starts a private Ray or joins the one that
+    is named (by `address`, by the allocation that runs this process, or by Ray's job runner),
     `debug` needs none. No process is left behind.
 
-    Raises UserError for another word, or when Ray does not start.
+    A joined cluster counts with the CPUs and GPUs of all its nodes. `metadata` is shown beside the
+    driver in the dashboard's list of jobs. Raises UserError for another word, or when Ray does not
+    start.
     """
     if on == "debug":
         yield Cluster("debug", cpus or ray_runtime.available_cpus(), gpus)
@@ -127,7 +146,12 @@ def open_cluster(
     if on != "local":
         raise UserError(f"unknown --on {on}", "use one of: local, debug")
     session = ray_runtime.start_ray(
-        cpus, gpus, address=address, object_store_mb=object_store_mb, dashboard=dashboard
+        cpus,
+        gpus,
+        address=address,
+        object_store_mb=object_store_mb,
+        dashboard=dashboard,
+        metadata=metadata,
     )
     try:
         import ray
