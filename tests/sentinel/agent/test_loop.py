@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scripted_engine import ScriptedEngine, generation
-from tiny_tokenizers import FORGETFUL, write_tokenizer
+from tiny_tokenizers import FORGETFUL, QWEN3, write_tokenizer
 
 from sentinel import episodes, tables
 from sentinel.agent.chat import ChatEncoder
 from sentinel.agent.loop import run_episode, run_task
 from sentinel.agent.react import SQL_DIALECT, Action, Dialect
 from sentinel.benchmarks.base import Step, Task
-from sentinel.engine import ContextOverflow, EngineError, Refusal
+from sentinel.engine import ContextOverflow, EngineError, Refusal, Stop
+from sentinel.errors import UserError
 
 TASK = Task("toy", "q1", "g1", "how many?", answerable=True)
 
@@ -206,6 +207,41 @@ def test_a_broken_prefix_is_kept_in_full(tmp_path: Path) -> None:
     assert episode.prefix_property is False
     assert all(s.prompt_is_full for s in episode.steps)
     assert tuple(episode.steps[1].prompt_ids or ()) == engine.requests[1].prompt_ids
+
+
+def test_thinking_that_a_template_leaves_out_breaks_the_prefix_from_there(tmp_path: Path) -> None:
+    encoder = ChatEncoder.from_folder(write_tokenizer(tmp_path, QWEN3))
+    thought = "<think>\nTHOUGHT: deep\n</think>\n\nSQL: select 2"
+    said = ["SQL: select 1", thought, "FINAL_SQL: select 3"]
+    episode, engine = run(said, encoder=encoder)
+    assert (episode.end, episode.prefix_property) == ("answered", False)
+    assert [s.prompt_is_full for s in episode.steps] == [True, False, True]
+    assert "deep" in episode.steps[1].text, "what the model wrote is kept"
+    last = tuple(episode.steps[2].prompt_ids or ())
+    assert last == engine.requests[2].prompt_ids
+    assert "deep" not in encoder.decode(last), "and is not shown to it again"
+    assert "SQL: select 2" in encoder.decode(last)
+
+
+def test_stop_and_a_user_error_record_no_episode_but_close_the_world() -> None:
+    for error in (Stop("the budget is spent"), UserError("the key was refused", "export it")):
+        env = Counting()
+        with pytest.raises(type(error)):
+            run(["SQL: select 1", error], env)
+        assert (env.opened, env.closed) == (1, 1)
+
+
+def test_what_failed_attempts_cost_is_kept() -> None:
+    paid = replace(generation("SQL: select 1"), cost_usd=0.25)
+    for error, end in (
+        (EngineError("no", 0.5), "engine_error"),
+        (ContextOverflow("no", 0.5), "context"),
+        (Refusal("no", 0.5), "content_filter"),
+        (replace(paid, finish_reason="content_filter", cost_usd=0.5), "content_filter"),
+    ):
+        episode, _ = run([paid, error])
+        assert (episode.end, episode.turns, episode.cost_usd) == (end, 1, 0.75)
+    assert run(["FINAL: null"])[0].cost_usd is None
 
 
 def test_an_api_has_no_ids_and_no_prefix_property() -> None:
