@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from jobs.sections import Real, Section
 
 
 def _layers(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return (value,)
-    return tuple(value) if isinstance(value, list) else value
+    """`sweep`, one id or several, as the tuple that a frozen model keeps."""
+    if value == "sweep":
+        return value
+    ids = tuple(value) if isinstance(value, list | tuple) else (value,)
+    known = all(isinstance(k, int) and not isinstance(k, bool) and k >= 1 for k in ids)
+    if not ids or not known or len(set(ids)) != len(ids):
+        raise ValueError("must be sweep, or layer ids from 1 on, each once")
+    return ids
 
 
 class ActivationsConfig(Section):
@@ -31,10 +36,3 @@ class ActivationsConfig(Section):
     tokens_per_batch: int = Field(default=16_384, ge=1)
     """Tokens of one forward pass; a longer episode goes alone."""
     UNHASHED: ClassVar[frozenset[str]] = frozenset({"device", "tokens_per_batch"})
-
-    @field_validator("layers")
-    @classmethod
-    def _ids(cls, value: Any) -> Any:
-        if value != "sweep" and (not value or len(set(value)) != len(value) or min(value) < 1):
-            raise ValueError("must be sweep, or layer ids from 1 on, each once")
-        return value
