@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
@@ -19,23 +17,20 @@ from pathlib import Path
 
 from cluster import allocation_env as slurm
 from cluster import ports as port_runs
-from cluster import ray_ready
 from cluster.allocation_env import Allocation
 from cluster.forward import Forward, end_group, exit_code
 from cluster.meeting import End, Head, Meeting
 from cluster.ports import Ports
+from cluster.ray_health import Probe, Pulse
 from cluster.ray_node import NodePlan, NodeProcess, cleaned, token_settings
 from cluster.ray_runtime import ADDRESS_ENV, dashboard_lines
 from cluster.ray_temp import TempDir
-from cluster.tied import tied
 from sentinel.errors import UserError
 
 Log = Callable[[str], None]
 POLL = 0.2
 ATTEMPTS = 3
 """Starts of a Ray whose ports someone else took between our look and its start."""
-PULSE, SILENCE = 5.0, 45.0
-"""Seconds between a worker's looks at the head, and without an answer until it counts as gone."""
 LAST_WORD = 5.0
 """Seconds in which the head's file may still say why a worker's Ray ended."""
 
@@ -107,7 +102,6 @@ def _lead(
     with closing(_starts(share, meeting, options, ip, token, None)) as starts:
         try:
             for node in starts:
-                meeting.open(Head(node.plan.address, token))
                 if _is_ready(node, share, meeting, options, forward):
                     end = End(_work(command, node, options, forward))
                     return end.code
@@ -132,7 +126,7 @@ def _follow(share: Allocation, meeting: Meeting, options: Options, forward: Forw
     with closing(_starts(share, meeting, options, ip, head.token, head.address)) as starts:
         try:
             for node in starts:
-                pulse = Pulse(head.address, options.ready_s)
+                pulse = Pulse(head.address)
                 while not node.ended():
                     end = meeting.ended()
                     if end is not None:
@@ -148,29 +142,6 @@ def _follow(share: Allocation, meeting: Meeting, options: Options, forward: Forw
         except UserError as error:
             meeting.fault(share.rank, error.cause)
             raise
-
-
-class Pulse:
-    """Whether the head still answers. Ray itself would go on trying for minutes."""
-
-    def __init__(self, address: str, first_s: float) -> None:
-        self.address = address
-        self._deadline = time.monotonic() + first_s
-        self._next = 0.0
-
-    def check(self) -> None:
-        """Ask now and then. Raises UserError when the head has been silent for too long."""
-        now = time.monotonic()
-        if now < self._next:
-            return
-        self._next = now + PULSE
-        if ray_ready.answers(self.address):
-            self._deadline = time.monotonic() + SILENCE
-        elif now > self._deadline:
-            raise UserError(
-                f"the head at {self.address} is gone, seen from {socket.gethostname()}",
-                "see the log of rank 0",
-            )
 
 
 def _starts(
@@ -216,44 +187,36 @@ def _starts(
 def _is_ready(
     node: NodeProcess, share: Allocation, meeting: Meeting, options: Options, forward: Forward
 ) -> bool:
-    """Wait for all nodes. False when the head ended or a signal came; UserError at the deadline."""
-    begin = time.monotonic()
-    address = node.plan.address
-    probe = subprocess.Popen(
-        tied([sys.executable, "-P", ray_ready.__file__, address, str(share.ranks)], deaf=True),
-        env=driver_environment(address, node.plan.token, share.gpus),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        process_group=0,
-    )
-    try:
-        while probe.poll() is None:
+    """Wait for the head, announce it, wait for the others; `ready_s` seconds for each.
+
+    False when the head ended or a signal came. Raises UserError at a deadline, or when a rank
+    cannot take part.
+    """
+    begin = since = time.monotonic()
+    address, token = node.plan.address, node.plan.token
+    with Probe(address, share.ranks, driver_environment(address, token, share.gpus)) as probe:
+        alive = 0
+        while alive < share.ranks:
             if node.ended() or forward.received is not None:
                 return False
             for rank, cause in meeting.faults().items():
                 raise UserError(f"rank {rank} cannot take part: {cause}", "see its log")
-            if time.monotonic() - begin > options.ready_s:
-                end_group(probe)
-                alive = (probe.communicate()[0].split() or [b"0"])[-1].decode()
+            if probe.ended() and (alive := probe.alive()) < share.ranks:
+                raise UserError(
+                    f"no driver can use Ray at {address}: {probe.cause()}", f"see {node.log}"
+                )
+            if alive == 0 < probe.alive():
+                # Not before: a worker gives up at once on a head that is half up.
+                meeting.open(Head(address, token))
+                since = time.monotonic()
+            alive = probe.alive()
+            if time.monotonic() - since > options.ready_s:
                 raise UserError(
                     f"{alive} of {share.ranks} Ray nodes after {options.ready_s:g} s",
                     f"see ray-{share.life}-*.log in {meeting.folder}: is it shared by all nodes, "
                     "and do they reach each other (interface in the site file)?",
                 )
             time.sleep(POLL)
-        if probe.returncode:
-            if node.ended() or forward.received is not None:
-                return False
-            lines = probe.communicate()[1].decode("utf-8", "replace").strip().splitlines()
-            raise UserError(
-                f"no driver can use Ray at {address}: {' '.join(lines[-1:])}", "see the log"
-            )
-    finally:
-        end_group(probe)
-        for stream in (probe.stdout, probe.stderr):
-            if stream is not None:
-                stream.close()
     took = time.monotonic() - begin
     options.log(f"Ray of {share.ranks} nodes ready after {took:.1f} s at {address}")
     if options.dashboard:
@@ -285,8 +248,9 @@ def _work(command: Sequence[str], node: NodeProcess, options: Options, forward: 
 
 def _head(meeting: Meeting, options: Options, forward: Forward) -> Head | End:
     """The head's address, or the end that came first. Raises UserError at the deadline."""
+    limit = 2 * options.ready_s  # the head has as long to come up, then its workers
     begin = time.monotonic()
-    while time.monotonic() - begin < options.ready_s:
+    while time.monotonic() - begin < limit:
         found = meeting.ended() or meeting.head()
         if found is not None:
             return found
@@ -294,8 +258,7 @@ def _head(meeting: Meeting, options: Options, forward: Forward) -> Head | End:
             return End(128 + forward.received)
         time.sleep(POLL)
     raise UserError(
-        f"{socket.gethostname()}: no head was announced in {meeting.folder} within "
-        f"{options.ready_s:g} s",
+        f"{socket.gethostname()}: no head was announced in {meeting.folder} within {limit:g} s",
         "is that folder on a disk that all nodes share? See the job's log of rank 0",
     )
 

@@ -24,7 +24,8 @@ from cluster.ray_runtime import SETTINGS
 from cluster.tied import tied
 
 MARK = "SENTINEL_RAY_MARK"
-STOP_SECONDS = 10.0
+STOP_SECONDS = 2.0
+"""Between SIGTERM and SIGKILL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +112,18 @@ class NodeProcess:
         return f"ray start ended with exit code {code}: {tail(self.log, self._begin)}"
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End Ray here, and every process that it started; nobody else's."""
-        if not self.ended():
-            self.process.send_signal(signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(seconds)
-        # Workers of a raylet that was killed find out late.
+        """End Ray here, and every process that it started; nobody else's.
+
+        Quickly: after `scancel` a job may have few seconds, and nothing in Ray is worth saving.
+        """
         for sign in (signal.SIGTERM, signal.SIGKILL):
             left = marked(self.mark)
             for process in left:
                 with suppress(psutil.Error):
                     process.send_signal(sign)
-            psutil.wait_procs(left, timeout=3)
+            psutil.wait_procs(left, timeout=seconds)
+            self.process.poll()  # it was among them
+        self.process.kill()
         self.process.wait()
 
 
