@@ -27,7 +27,10 @@ from sentinel.report.load import Run
 from sentinel.report.results import first_of_each, who
 from sentinel.tables import ENDS
 
-STAGES = ("collect", "label", "heads", "calibrate", "bootstrap", "report")
+STAGES = (
+    *("collect", "label", "activations", "heads", "probes", "calibrate", "search"),
+    *("bootstrap", "report"),
+)
 LABELS = {
     "strict-2022": "strict: the execution match of the 2022 scorer",
     "strict-2024": "strict: the execution match of the 2024 scorer",

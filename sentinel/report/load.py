@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from sentinel import tables
 from sentinel.errors import UserError
+from sentinel.report.load_cascade import Cascade, cascades
 
 WANTED: dict[str, tuple[str, ...]] = {
     # Only what the page shows: transcripts and token ids stay on disk.
@@ -42,6 +43,7 @@ WANTED: dict[str, tuple[str, ...]] = {
     ),
     "scores": ("benchmark", "agent", "t", "head", "truncated"),
     "intervals": tuple(tables.INTERVALS.columns),
+    "cascade_margins": tuple(tables.CASCADE_MARGINS.columns),
 }
 AGAIN = "let its stage make it again: sentinel run --run-dir DIR"
 
@@ -66,6 +68,7 @@ class Run:
     metrics: Sequence[Mapping[str, Any]]
     tables: Mapping[str, pa.Table]
     monitors: Sequence[Monitor]
+    cascades: Sequence[Cascade] = ()
 
     def table(self, name: str) -> pa.Table:
         """The wanted columns of a table; no rows when the run has not made it."""
@@ -98,9 +101,11 @@ def load(run_dir: Path) -> Run:
         metrics=_lines(run_dir / "metrics.jsonl"),
         tables={name: t for name in WANTED if (t := _table(run_dir, name)) is not None},
         monitors=_monitors(run_dir),
+        cascades=cascades(run_dir),
     )
     ordered = sorted(run.monitors, key=lambda m: run.place(m.benchmark, m.agent))
-    return replace(run, monitors=ordered)
+    found = sorted(run.cascades, key=lambda c: run.place(c.benchmark, c.agent))
+    return replace(run, monitors=ordered, cascades=found)
 
 
 def _monitors(run_dir: Path) -> list[Monitor]:

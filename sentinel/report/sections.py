@@ -5,7 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sentinel.report import about, bins, ladder, looks, monitors, quality, results
+from sentinel.report import (
+    about,
+    bins,
+    every_monitor,
+    ladder,
+    looks,
+    monitors,
+    quality,
+    results,
+    run_cascade,
+)
 from sentinel.report.blocks import Data, Head, Section, TableView, text
 from sentinel.report.load import Run
 
@@ -26,7 +36,13 @@ def build(run: Run, folder: Path | None = None) -> list[Section]:
             monitors.reweighting(run),
         ]
         sections += _rescored(run)
-    sections.append(about.economics(run))
+    sections += run_cascade.sections(run)
+    both = every_monitor.section(run)
+    if both is not None and run.cascades:
+        sections.append(both)
+    known = every_monitor.benchmarks(run)
+    if not known or any(every_monitor.judged(run, b) for b in known):
+        sections.append(about.economics(run))
     if run.monitors:
         sections += [
             monitors.thresholds(run),
@@ -39,8 +55,10 @@ def build(run: Run, folder: Path | None = None) -> list[Section]:
 
 def subtitle(run: Run) -> list[str]:
     """Two lines under the heading: what the page is about, and in which words."""
-    names = [str(m.agent) for m in run.monitors]
-    benchmarks = list(dict.fromkeys(m.benchmark for m in run.monitors))
+    watched = [(m.benchmark, str(m.agent)) for m in run.monitors]
+    watched += [(c.benchmark, c.agent) for c in run.cascades]
+    names = list(dict.fromkeys(agent for _, agent in watched))
+    benchmarks = list(dict.fromkeys(benchmark for benchmark, _ in watched))
     label = str(run.config.get("label", "not recorded"))
     lines = []
     if names:
@@ -49,16 +67,25 @@ def subtitle(run: Run) -> list[str]:
     else:
         lines.append("No monitor has been fitted in this run yet.")
     lines.append(
-        f"Correct means: {label}, {about.label_words(label)}. A dash is an undefined value."
+        f"Correct means: {label}, {about.label_words(label)}{_verdicts(run, label)}. "
+        "A dash is an undefined value."
     )
     return lines
+
+
+def _verdicts(run: Run, label: str) -> str:
+    """Which benchmarks the primary label does not reach: an environment's verdict is its own."""
+    own = [b for b in every_monitor.benchmarks(run) if not every_monitor.judged(run, b)]
+    if not own or label == "success":
+        return ""
+    return f"; on {', '.join(own)} success, the environment's own verdict"
 
 
 def tiles(run: Run) -> list[tuple[str, str]]:
     """Headline numbers: a value, and what it counts."""
     rows = results.cross_rows(run)
     if not rows:
-        return []
+        return run_cascade.tiles(run)
     lam = ladder.lambdas(rows)[0]
     first = [row for row in rows if str(row["lam"]) == lam]
 
