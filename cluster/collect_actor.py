@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from cluster.collect_numbers import Numbers
-from cluster.collect_unit import LocalUnit, RayUnit, Unit
+from cluster.collect_remote import RayUnit
+from cluster.collect_unit import LocalUnit, Unit
 from cluster.journal import Journal
 from cluster.placement import Reservation, Seats, Share
 from cluster.progress import Progress

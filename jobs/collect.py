@@ -7,6 +7,7 @@ tables `episodes` and `turns`; the tasks and the manifest of the pools are writt
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from sentinel.benchmarks.base import Task
     from sentinel.splits import Manifest
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Part:
@@ -37,6 +40,8 @@ class Part:
     expected: list[Job]
     missing: list[Job]
     complete: bool
+    replicas: int | None = None
+    """How many fit into the memory of a machine; None: nothing is known of it."""
 
 
 def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
@@ -111,7 +116,11 @@ async def _together(
         nodes, parallel = [Node(cluster.cpus, cluster.gpus)], 1
     else:
         nodes = cluster_nodes(cluster.cpus, cluster.gpus)
-    size = share(nodes, settings.workers, gpus, len(parts), parallel)
+    fits = [part.replicas for part in parts if part.replicas is not None]
+    workers = min([settings.workers, *fits]) if len(nodes) == 1 else settings.workers
+    if workers < settings.workers:
+        log.warning("memory holds %d workers of these agents, not %d", workers, settings.workers)
+    size = share(nodes, workers, gpus, len(parts), parallel)
     teams = [
         Team(
             size,
@@ -204,10 +213,13 @@ def _part(
     from jobs.tasks import cache_dir
     from sentinel.episodes import episode_id
 
-    mapping = agent.model_dump(exclude_none=True)
+    mapping, settings = agent.model_dump(exclude_none=True), config.collect
     if mapping["device"] == "auto":
-        mapping["device"] = "cuda" if gpus else "cpu"
-    settings = config.collect
+        mapping["device"] = "cuda" if gpus and agent.engine != "openai" else "cpu"
+    if settings.budget_usd is not None:
+        mapping["budget_usd"] = settings.budget_usd
+    if agent.engine == "openai":
+        mapping["spend_dir"] = str(run_dir.root / "spend")
     max_tokens = settings.max_tokens if agent.max_tokens is None else agent.max_tokens
     identity = agent_hash(mapping)
     inputs = {
@@ -238,7 +250,21 @@ def _part(
     complete = collect_tables.is_compacted(run_dir, item.name, agent.name, ids, input_hash)
     done = set(ids) if complete else collect_tables.finished(run_dir, item.name, agent.name)
     missing = [job for job in expected if job.episode_id not in done]
-    return Part(plan, input_hash, expected, missing, complete)
+    fits = _check(mapping, plan.gpus) if missing else None
+    return Part(plan, input_hash, expected, missing, complete, fits)
+
+
+def _check(mapping: dict[str, Any], gpus: int) -> int | None:
+    """Replicas that a machine's memory holds. Raises UserError where the agent cannot run here."""
+    from cluster.engines import check_agent, fit
+
+    if mapping["engine"] not in ("transformers", "vllm"):
+        check_agent(mapping)
+        return None
+    found = fit.check_agent(mapping, gpus)
+    if found is None or found.device_gb is None or gpus:  # each replica has devices of its own
+        return None
+    return max(1, int(found.device_gb // found.least_gb))
 
 
 async def _collect(run_dir: RunDir, team: Team, part: Part, progress: Progress) -> None:

@@ -152,7 +152,7 @@ def test_a_killed_worker_is_started_again_and_only_episodes_in_flight_rerun(
     attempts = Counter(x["attempt"] for x in lines(run_dir))
     assert 1 <= attempts[2] <= 4, "the episodes in flight, at most the concurrency"
     assert '"deaths": ["the worker process died' in run_dir.metrics_path.read_text()
-    assert len(collect_tables.journal_paths(run_dir, "clinic", "scripted")) == 3
+    assert len(collect_tables.journal_paths(run_dir, "clinic", "scripted")) in (2, 3)
     assert orphans() == [], "the sandbox of a killed worker dies with it"
 
 
