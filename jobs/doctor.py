@@ -1,13 +1,13 @@
 """`sentinel doctor CONFIG`: what a run needs, checked before it starts; one line per check.
 
-CONFIG is a run's, or a benchmark's alone (`configs/benchmarks/craft.yaml`).
+CONFIG is a run's, or that of a benchmark or an agent alone (`configs/benchmarks/craft.yaml`,
+`configs/agents/gpt-4o.yaml`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from jobs.config import RunConfig
+from jobs.doctor_agents import agent_findings
 from jobs.sections import AgentConfig
 from sentinel.errors import UserError
 
@@ -49,7 +51,8 @@ def main(args: argparse.Namespace) -> int:
     """Print every check; 2 when one of them failed."""
     config, alone = read(args.config, args.settings)
     failed = 0
-    for check in checks(config, ray=not args.no_ray and not alone, limit=args.limit, alone=alone):
+    ray = not args.no_ray and alone is None
+    for check in checks(config, ray=ray, limit=args.limit, alone=alone):
         print(check, flush=True)
         failed += check.state == "FAIL"
     ready = "ready" if alone else f"ready: sentinel run {args.config}"
@@ -57,32 +60,40 @@ def main(args: argparse.Namespace) -> int:
     return 2 if failed else 0
 
 
-def read(path: str, settings: list[str]) -> tuple[RunConfig, bool]:
-    """The run config of a file, and whether the file is a benchmark's alone.
+def read(path: str, settings: list[str]) -> tuple[RunConfig, str | None]:
+    """The run config of a file, and whether the file is a `benchmark`'s or an `agent`'s alone.
 
-    A benchmark's file says `kind` and names no benchmarks; no agent is checked then.
+    A benchmark's file says `kind`, an agent's `engine`, and neither names benchmarks.
     """
     from jobs import config_files as files
 
     file = Path(path).expanduser().absolute()
     mapping = files.read_mapping(file)
-    if "kind" not in mapping or "benchmarks" in mapping:
-        return RunConfig.from_file(path, settings), False
-    nobody = {"name": "nobody", "engine": "custom", "model": "none"}
-    raw = {"name": file.stem, "benchmarks": [str(file)], "agents": [nobody]}
-    return RunConfig.from_mapping(raw, overrides=settings, where=path), True
+    if "benchmarks" in mapping or not {"kind", "engine"} & mapping.keys():
+        return RunConfig.from_file(path, settings), None
+    alone = "agent" if "engine" in mapping else "benchmark"
+    world: Any = {"name": "clinic"} if alone == "agent" else str(file)
+    agent: Any = {"name": "nobody", "engine": "custom", "model": "none"}
+    agent = str(file) if alone == "agent" else agent
+    raw = {"name": file.stem, "benchmarks": [world], "agents": [agent]}
+    return RunConfig.from_mapping(raw, overrides=settings, where=path), alone
 
 
 def checks(
-    config: RunConfig, *, ray: bool, limit: int | None, alone: bool = False
+    config: RunConfig, *, ray: bool, limit: int | None, alone: str | None = None
 ) -> Iterator[Check]:
-    """Every check of a config, cheap ones first; `alone`: of its benchmarks only."""
+    """Every check of a config, cheap ones first; `alone`: of its `agent` or `benchmark` only."""
     yield from import_location()
     yield _versions()
     yield from _machine()
-    for agent in () if alone else config.agents:
-        yield _guarded(f"agent {agent.name}", lambda a=agent: engine(a))  # type: ignore[misc]
-    yield from benchmarks(config, limit)
+    for agent in () if alone == "benchmark" else config.agents:
+        found = _guarded(f"agent {agent.name}", lambda a=agent: engine(a))  # type: ignore[misc]
+        yield found
+        if found.state != "FAIL":
+            for state, what, detail in agent_findings(agent):
+                yield Check(state, f"{agent.name}: {what}", detail)
+    if alone != "agent":
+        yield from benchmarks(config, limit)
     if ray:
         yield _guarded("ray", lambda: _ray(config))
 
@@ -159,10 +170,10 @@ def engine(agent: AgentConfig) -> Check:
 
     what = f"agent {agent.name}"
     if agent.engine == "openai":
-        key = agent.api_key_env or "OPENAI_API_KEY"
-        if not os.environ.get(key) and agent.base_url is None:
-            raise UserError(f"no API key in ${key}", f"export {key}=… and run again")
-        return Check("ok", what, f"openai, {agent.model} at {agent.base_url or 'the default URL'}")
+        from cluster.engines.openai import account
+
+        who = account(agent.model_dump(exclude_none=True))
+        return Check("ok", what, f"openai, {agent.model} at {who.url}")
     if agent.engine != "custom" and agent.engine not in KINDS:
         raise UserError(
             f"engine {agent.engine} is not available in this version",
