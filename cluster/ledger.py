@@ -20,6 +20,8 @@ from cluster import files
 from sentinel.errors import UserError
 
 FOLDER = "ledgers"
+SWEEP = "sweep-"
+"""How the run directories within the folder of a sweep begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,14 @@ class Ledger:
 
     @classmethod
     def beside(cls, run_root: Path | str) -> Ledger:
-        """The default place: `ledgers/` next to the folder of runs (`runs/NAME` → `ledgers`)."""
-        return cls(Path(run_root).absolute().parent.parent / FOLDER)
+        """The default place: `ledgers/` next to the folder of runs (`runs/NAME` → `ledgers`).
+
+        The elements of a sweep (`runs/NAME/sweep-…`) share it with all other runs.
+        """
+        root = Path(run_root).absolute()
+        if root.name.startswith(SWEEP):
+            root = root.parent
+        return cls(root.parent.parent / FOLDER)
 
     def path(self, benchmark: str, manifest: str) -> Path:
         """The file of one benchmark and manifest hash."""

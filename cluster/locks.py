@@ -15,6 +15,7 @@ from sentinel.errors import UserError
 
 HEARTBEAT = 10.0
 """Seconds between touches of a held lock, so that another host can tell a dead holder."""
+POLL = 0.2
 
 
 class FileLock:
@@ -23,15 +24,30 @@ class FileLock:
     On one host the kernel frees it with the process, so a dead holder is taken over at once. Where
     the file names another host (a shared file system whose locks may be local), the lock is taken
     over only when the holder's heartbeat has stood still for `patience` seconds: nothing is
-    compared between the clocks of two hosts.
+    compared between the clocks of two hosts. A Slurm job that was queued again, perhaps on another
+    node, takes over from its earlier life at once: one job never runs twice at a time.
+
+    Entering waits up to `wait` seconds for a holder that lives.
     """
 
-    def __init__(self, path: Path, what: str, patience: float = 3 * HEARTBEAT) -> None:
-        self.path, self.what, self.patience = path, what, patience
+    def __init__(
+        self, path: Path, what: str, patience: float = 3 * HEARTBEAT, wait: float = 0.0
+    ) -> None:
+        self.path, self.what, self.patience, self.wait = path, what, patience, wait
         self._handle: int | None = None
         self._released = threading.Event()
 
     def __enter__(self) -> FileLock:
+        deadline = time.monotonic() + self.wait
+        while True:
+            try:
+                return self._take()
+            except UserError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(POLL)
+
+    def _take(self) -> FileLock:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -41,12 +57,13 @@ class FileLock:
             os.close(handle)
             raise self._held(holder) from None
         holder = _holder(handle)
-        if holder.get("host") not in (None, socket.gethostname()) and self._beats(handle):
+        elsewhere = holder.get("host") not in (None, socket.gethostname())
+        if elsewhere and not _is_own(holder) and self._beats(handle):
             os.close(handle)
             raise self._held(holder)
         os.ftruncate(handle, 0)
-        text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "at": time.time()})
-        os.pwrite(handle, text.encode(), 0)
+        me = {"pid": os.getpid(), "host": socket.gethostname(), "at": time.time(), **_slurm_job()}
+        os.pwrite(handle, json.dumps(me).encode(), 0)
         self._handle = handle
         self._released.clear()
         threading.Thread(target=self._beat, args=(handle,), daemon=True).start()
@@ -85,6 +102,18 @@ class FileLock:
             f"on {holder.get('host', 'this machine')}",
             f"wait for it or end it; if it is gone for certain: rm '{self.path}'",
         )
+
+
+def _slurm_job() -> dict[str, str]:
+    """The Slurm job of this process, if there is one."""
+    job = os.environ.get("SLURM_JOB_ID")
+    cluster = os.environ.get("SLURM_CLUSTER_NAME", "")
+    return {} if job is None else {"slurm_job": f"{cluster}/{job}"}
+
+
+def _is_own(holder: dict[str, object]) -> bool:
+    """Whether the holder was an earlier life of this process's own Slurm job."""
+    return "slurm_job" in holder and holder["slurm_job"] == _slurm_job().get("slurm_job")
 
 
 def _holder(handle: int) -> dict[str, object]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,18 @@ from sentinel import tables
 from sentinel.errors import UserError
 
 log = logging.getLogger(__name__)
+ELEMENT = "element-"
+"""How the locks of elements begin."""
 BROKEN = (pa.ArrowException, OSError)
 
 
 class RunDir:
     """One run's files. Holds only its path, so it travels to workers; making it creates nothing."""
 
-    def __init__(self, root: Path | str) -> None:
+    def __init__(self, root: Path | str, element: str | None = None) -> None:
+        """`element`: what this process works on beside others that share the directory."""
         self.root = Path(root).absolute()
+        self.element = element
 
     def __repr__(self) -> str:
         return f"RunDir({str(self.root)!r})"
@@ -64,8 +68,9 @@ class RunDir:
         return self.root / "logs"
 
     def progress_path(self, stage: str) -> Path:
-        """Progress of a stage as JSON, for `sentinel status`."""
-        return self.root / "progress" / f"{files.safe_name(stage)}.json"
+        """Progress of a stage as JSON, for `sentinel status`; of an element, its own file."""
+        name = stage if self.element is None else f"{stage}@{self.element}"
+        return self.root / "progress" / f"{files.safe_name(name)}.json"
 
     def parts(self, stage: str, benchmark: str, agent: str | None) -> Path:
         """Folder of a stage's parts."""
@@ -100,10 +105,32 @@ class RunDir:
         files.write_json(self.config_path, config)
 
     @contextmanager
-    def lock(self, scope: str = "run") -> Iterator[None]:
-        """Hold the run directory; a second driver gets a UserError, a dead one's lock is taken."""
-        with FileLock(self.root / "locks" / f"{files.safe_name(scope)}.lock", what=str(self.root)):
+    def lock(self, scope: str = "run", wait: float = 0.0) -> Iterator[None]:
+        """Hold the run directory; a second driver gets a UserError, a dead one's lock is taken.
+
+        `run` is the whole of it: refused also while an element (`lock_element`) is held. Waits up
+        to `wait` seconds for a holder to leave.
+        """
+        with self._lock(scope, wait):
+            if scope == "run":
+                for path in sorted((self.root / "locks").glob(f"{ELEMENT}*.lock")):
+                    with FileLock(path, what=str(self.root), wait=wait):
+                        pass
             yield
+
+    @contextmanager
+    def lock_element(self, stage: str, agent: str, wait: float = 60.0) -> Iterator[None]:
+        """Hold one agent's part of a stage, beside others that hold theirs."""
+        with ExitStack() as held:
+            # Under the whole lock, so that a driver of the whole run and an element cannot both
+            # find the other absent.
+            with self._lock("run", wait):
+                held.enter_context(self._lock(f"{ELEMENT}{stage}@{agent}", 0.0))
+            yield
+
+    def _lock(self, scope: str, wait: float) -> FileLock:
+        path = self.root / "locks" / f"{files.safe_name(scope)}.lock"
+        return FileLock(path, what=str(self.root), wait=wait)
 
     # Parts
 

@@ -68,7 +68,7 @@ class RunConfig(Section):
 
     name: Name
     seed: int = 42
-    on: Literal["local", "debug"] = "local"
+    on: Literal["local", "debug", "slurm"] = "local"
     site: SiteConfig = SiteConfig()
     benchmarks: Annotated[tuple[BenchmarkConfig, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1

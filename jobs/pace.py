@@ -29,7 +29,7 @@ EPISODES = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """CONFIG or --run-dir, as for a stage, and how many episodes are timed."""
-    stages.add_arguments(parser)
+    stages.add_config_arguments(parser)
     parser.add_argument(
         "--episodes", type=int, default=EPISODES, help="timed per agent (default: %(default)s)"
     )

@@ -6,12 +6,15 @@ import argparse
 import importlib
 import json
 import logging
+import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobs.config import RunConfig
 from sentinel.errors import UserError
@@ -36,24 +39,70 @@ RESULT = {
 """The table by whose presence an agent's stage is complete; `*`: one per mode of the cascade."""
 
 
+SLURM_WAIT = 120.0
+ELEMENT_WAIT = 60.0
+"""Seconds that a job waits for the lock of the one before, and elements for one another."""
+STOPS = (signal.SIGTERM, signal.SIGUSR2)
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked this process to stop; its number is the argument."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Those of every command on a run, and where it runs."""
+    add_config_arguments(parser, ("local", "slurm", "debug"))
+    parser.add_argument(
+        "--agent", action="append", metavar="NAME", help="only this agent (may be repeated)"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="with --on slurm: write the scripts, submit nothing"
+    )
+    parser.add_argument(
+        "--wait", action="store_true", help="with --on slurm: follow the jobs to their end"
+    )
+
+
+def add_config_arguments(
+    parser: argparse.ArgumentParser, places: Sequence[str] = ("local", "debug")
+) -> None:
     """CONFIG, or --run-dir of a run that was begun; settings as `key.path=value`."""
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="a run config (YAML)")
     parser.add_argument(
         "settings", nargs="*", metavar="key.path=value", help="settings that override the config"
     )
     parser.add_argument("--run-dir", type=Path, help="run directory (default: runs/NAME)")
-    parser.add_argument("--on", choices=("local", "debug"), help="Ray here, or a plain loop")
+    parser.add_argument("--on", choices=places, help="Ray here, jobs on a cluster, or a plain loop")
     parser.add_argument(
         "--again", metavar="REASON", help="evaluate a held-out pool once more, and why"
     )
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the stage named by the command, or all."""
+    """Run the stage named by the command, or all; or submit that to Slurm."""
     config, root = load(args)
+    if args.agent:
+        for name in args.agent:
+            config.agent(name)  # told before anything starts
+        if args.command == "run" or config.sweep:
+            raise UserError("--agent goes with one stage", "name it: sentinel collect --agent NAME")
+    if config.on == "slurm":
+        from jobs import submit
+
+        return submit.main(args, config, root)
+    if args.dry_run or args.wait:
+        raise UserError("--dry-run and --wait go with --on slurm", "add --on slurm")
+    if config.sweep:
+        from jobs import sweep_run
+
+        if args.command != "run":
+            raise UserError(
+                f"sentinel {args.command} works on one run, this is a sweep",
+                f"name an element's folder: sentinel {args.command} --run-dir '{root}/sweep-…'",
+            )
+        return sweep_run.run(config, root)
     stages = config.stages if args.command == "run" else (args.command,)
-    return run_stages(config, root, stages)
+    return run_stages(config, root, stages, args.agent)
 
 
 def load(args: argparse.Namespace) -> tuple[RunConfig, Path]:
@@ -67,6 +116,8 @@ def load(args: argparse.Namespace) -> tuple[RunConfig, Path]:
         settings.insert(0, path)
         path = None
     settings += [f"on={args.on}"] if args.on else []
+    if args.on == "slurm" and not any(s.split("=")[0] == "site" for s in settings):
+        settings = [*_slurm_site(path, args.run_dir), *settings]
     if path is not None:
         config = RunConfig.from_file(path, settings)
         root = args.run_dir or Path("runs") / config.name
@@ -82,6 +133,19 @@ def load(args: argparse.Namespace) -> tuple[RunConfig, Path]:
     return config, root.expanduser().absolute()
 
 
+def _slurm_site(path: str | None, root: Path | None) -> list[str]:
+    """`site=slurm` where the config names no site, or this machine."""
+    from jobs.config_files import read_mapping
+
+    if path is not None:
+        site = read_mapping(Path(path).expanduser()).get("site", "local")
+    elif root is not None:
+        site = recorded_config(root).site.name
+    else:
+        return []
+    return ["site=slurm"] if site == "local" else []
+
+
 def recorded_config(root: Path, settings: Sequence[str] = ()) -> RunConfig:
     """The config in a run directory. Raises UserError when there is none or it is damaged."""
     path = root / "config.json"
@@ -95,28 +159,34 @@ def recorded_config(root: Path, settings: Sequence[str] = ()) -> RunConfig:
     return RunConfig.from_json(text, where=str(path), overrides=settings)
 
 
-def run_stages(config: RunConfig, root: Path, stages: Sequence[str]) -> int:
-    """Run stages in order; 0, or 3 when an agent's part is missing afterwards (named on stderr)."""
+def run_stages(
+    config: RunConfig, root: Path, stages: Sequence[str], agents: Sequence[str] | None = None
+) -> int:
+    """Run stages in order; 0, or 3 when an agent's part is missing afterwards (named on stderr).
+
+    `agents`: only these, beside other processes that do the same with other agents.
+    """
     from cluster.pool import open_cluster
     from cluster.provenance import record
     from cluster.run_dir import RunDir
     from jobs.machine import visible_gpus
 
-    if config.sweep:
-        raise UserError("sweeps are not run by this command", "remove `sweep:`, one run each")
-    run_dir = RunDir(root)
+    run_dir = RunDir(root, "+".join(agents) if agents else None)
     try:
         run_dir.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"no run directory: {error}", "name another: --run-dir DIR") from error
     modules = [importlib.import_module(f"jobs.{stage}") for stage in stages]
     on = config.on if any(stage in NEEDS_WORKERS for stage in stages) else "debug"
-    with run_dir.lock(), _recorded(run_dir, config):
+    chosen = config
+    if agents:
+        kept = tuple(a for a in config.agents if a.name in agents)
+        chosen = config.model_copy(update={"agents": kept})
+    with _stoppable() as stoppable, _held(run_dir, stages[0], agents), _recorded(run_dir, config):
         record(run_dir)
         site = config.site
-        log_file = run_dir.logs / f"{stages[0] if len(stages) == 1 else 'run'}.log"
         with (
-            _logging(log_file),
+            _logging(log_path(run_dir, stages)),
             open_cluster(
                 on,
                 site.cpus,
@@ -125,11 +195,12 @@ def run_stages(config: RunConfig, root: Path, stages: Sequence[str]) -> int:
                 object_store_mb=site.object_store_mb,
             ) as cluster,
         ):
+            stoppable()  # Ray has handlers of its own
             for stage, module in zip(stages, modules, strict=True):
                 if stage == "bootstrap" and len(stages) > 1 and config.collect.timed_episodes:
                     _time_agents(config, run_dir)
-                _run_stage(stage, module.run, config, run_dir, cluster)
-    missing = [line for stage in stages for line in missing_parts(config, run_dir, stage)]
+                _run_stage(stage, module.run, chosen, run_dir, cluster)
+    missing = [line for stage in stages for line in missing_parts(chosen, run_dir, stage)]
     for line in missing:
         print(f"sentinel: missing: {line}", file=sys.stderr)
     if "report" in stages and run_dir.report_path.exists():
@@ -144,14 +215,73 @@ def _recorded(run_dir: RunDir, config: RunConfig) -> Iterator[None]:
         earlier = json.loads(run_dir.config_path.read_bytes())
     except (OSError, ValueError):
         earlier = None
-    # `again` is said each time; a resumed run must not inherit it.
-    run_dir.prepare(config.model_copy(update={"again": None}).model_dump(mode="json"))
+    wanted = recordable(config)
+    if wanted != earlier:
+        run_dir.prepare(wanted)
     try:
         yield
     except UserError:
-        if isinstance(earlier, dict):
+        if isinstance(earlier, dict) and wanted != earlier:
             run_dir.prepare(earlier)
         raise
+
+
+def recordable(config: RunConfig) -> dict[str, Any]:
+    """The config as a run directory keeps it: neither where it was sent nor why it looks again."""
+    # `again` is said each time; a resumed run must not inherit it.
+    update: dict[str, Any] = {"again": None}
+    if config.on == "slurm":
+        update["on"] = "local"
+    return config.model_copy(update=update).model_dump(mode="json")
+
+
+@contextmanager
+def _held(run_dir: RunDir, stage: str, agents: Sequence[str] | None) -> Iterator[None]:
+    """The lock of the whole run, or of some agents' part of a stage.
+
+    A Slurm job waits: the one before it may still be leaving.
+    """
+    wait = SLURM_WAIT if "SLURM_JOB_ID" in os.environ else 0.0
+    with ExitStack() as held:
+        for agent in agents or ():
+            held.enter_context(run_dir.lock_element(stage, agent, max(wait, ELEMENT_WAIT)))
+        if not agents:
+            held.enter_context(run_dir.lock(wait=wait))
+        yield
+
+
+@contextmanager
+def _stoppable() -> Iterator[Callable[[], None]]:
+    """SIGTERM and SIGUSR2 (Slurm's end, and its warning) stop like Ctrl-C: cleanly, once.
+
+    Yields what takes the signals again after someone else took them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before = {s: signal.getsignal(s) for s in STOPS}
+
+    def stop(number: int, frame: object) -> None:
+        for s in STOPS:  # the clean-up that follows is not interrupted again
+            signal.signal(s, signal.SIG_IGN)
+        raise Stopped(number)
+
+    def take() -> None:
+        for s in STOPS:
+            signal.signal(s, stop)
+
+    take()
+    try:
+        yield take
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+
+def log_path(run_dir: RunDir, stages: Sequence[str]) -> Path:
+    """The log file of a driver of these stages."""
+    name = stages[0] if len(stages) == 1 else "run"
+    return run_dir.logs / f"{name}{f'@{run_dir.element}' if run_dir.element else ''}.log"
 
 
 def _run_stage(

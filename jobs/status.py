@@ -1,4 +1,7 @@
-"""`sentinel status RUN_DIR`: what is done and what is missing, from files alone."""
+"""`sentinel status RUN_DIR`: what is done and what is missing, from files alone.
+
+`--follow` goes on until the run is over; it also asks Slurm's queue about jobs that were submitted.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """RUN_DIR and the form of the output."""
     parser.add_argument("run_dir", metavar="RUN_DIR", type=Path)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    parser.add_argument(
+        "--follow", action="store_true", help="print what changes until the run is over"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
     """Print the state of a run; 3 when something is missing."""
     root = args.run_dir.expanduser().absolute()
-    state = status(root, recorded_config(root))
+    config = recorded_config(root)
+    if args.follow:
+        return follow(root)
+    state = sweep_status(root, config) if config.sweep else status(root, config)
     if args.json:
         print(json.dumps(state, indent=1, allow_nan=False))
     else:
@@ -28,9 +37,43 @@ def main(args: argparse.Namespace) -> int:
     return 0 if state["complete"] else 3
 
 
+def follow(root: Path) -> int:
+    """Print what changes until the run is over, then its state; 3 when something is missing."""
+    from jobs import follow as following
+
+    config = recorded_config(root)
+
+    def state() -> dict[str, Any]:
+        return sweep_status(root, config) if config.sweep else status(root, config)
+
+    following.follow(root, lambda: lines(state())[1:])
+    end = state()
+    end["jobs"] = following.as_json(following.jobs(root, following.ask_queue(root)))
+    print("\n".join(lines(end)))
+    return 0 if end["complete"] else 3
+
+
+def sweep_status(root: Path, config: RunConfig) -> dict[str, Any]:
+    """The state of a sweep: that of each element."""
+    from jobs import follow as following
+    from jobs import sweep_run
+
+    found = [(place.name, status(place, one)) for place, one in sweep_run.elements(config, root)]
+    return {
+        "run_dir": str(root),
+        "name": config.name,
+        "complete": all(state["complete"] for _, state in found),
+        "stages": [],
+        "elements": [{"element": name, **state} for name, state in found],
+        "jobs": following.as_json(following.jobs(root)),
+        "report": None,
+    }
+
+
 def status(root: Path, config: RunConfig) -> dict[str, Any]:
     """Per stage: agents done of all, finished items, what is missing, seconds of every try."""
     from cluster.run_dir import RunDir
+    from jobs import follow as following
 
     run_dir = RunDir(root)
     seconds = _seconds(run_dir.metrics_path)
@@ -53,7 +96,7 @@ def status(root: Path, config: RunConfig) -> dict[str, Any]:
                 "items": _items(run_dir.root, stage),
                 "missing": [] if complete else missing,
                 "seconds": seconds.get(stage),
-                "progress": None if complete else _progress(run_dir.progress_path(stage)),
+                "progress": None if complete else _progress(run_dir.root, stage),
             }
         )
     return {
@@ -61,6 +104,7 @@ def status(root: Path, config: RunConfig) -> dict[str, Any]:
         "name": config.name,
         "complete": all(s["complete"] for s in stages),
         "stages": stages,
+        "jobs": following.as_json(following.jobs(root)),
         "report": str(run_dir.report_path) if run_dir.report_path.exists() else None,
     }
 
@@ -78,6 +122,11 @@ def lines(state: dict[str, Any]) -> list[str]:
             out.append(f"             missing: {', '.join(s['missing'])}")
         if s["progress"]:
             out.append(f"             last seen: {s['progress']}")
+    for one in state.get("elements", []):
+        done = sum(s["complete"] for s in one["stages"])
+        mark = "done   " if one["complete"] else "missing"
+        out.append(f"  {one['element']:40} {mark} {done}/{len(one['stages'])} stages")
+    out += _jobs(state["jobs"])
     if state["report"]:
         out.append(f"report: {state['report']}")
     if not state["complete"]:
@@ -114,11 +163,26 @@ def _seconds(path: Path) -> dict[str, float]:
     return total
 
 
-def _progress(path: Path) -> str | None:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    if not isinstance(value, dict):
-        return None
-    return ", ".join(f"{k} {v}" for k, v in sorted(value.items()) if not isinstance(v, dict | list))
+def _jobs(rows: list[dict[str, Any]]) -> list[str]:
+    from cluster.job_record import Look
+    from jobs import follow as following
+
+    return following.lines([Look(**row) for row in rows])
+
+
+def _progress(root: Path, stage: str) -> str | None:
+    """What a stage last told of itself: the driver's line, or one per element."""
+    from cluster.files import safe_name
+
+    folder, found = root / "progress", []
+    for path in sorted(
+        [*folder.glob(f"{stage}.json"), *folder.glob(f"{safe_name(stage + '@')}*.json")]
+    ):
+        try:
+            value = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(value, dict):
+            told = (f"{k} {v}" for k, v in sorted(value.items()) if not isinstance(v, dict | list))
+            found.append(", ".join(told))
+    return "; ".join(found) or None

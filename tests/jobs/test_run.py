@@ -59,12 +59,31 @@ def test_a_reason_to_look_again_is_carried(config_file):
     assert load(parse(str(config_file), "--again", "wider net"))[0].again == "wider net"
 
 
-def test_a_sweep_is_refused_before_anything_is_written(config_file, tmp_path, capsys):
+def test_a_sweep_with_a_bad_value_is_refused_before_anything_is_written(
+    config_file, tmp_path, capsys
+):
     out = tmp_path / "out"
-    argv = ["run", str(config_file), "sweep={heads.seed: [0, 1]}", "--run-dir", str(out)]
+    for sweep in ("{heads.sed: [0, 1]}", "{heads.seed: [0, x]}", "{agents: [[a]]}"):
+        argv = ["run", str(config_file), f"sweep={sweep}", "--run-dir", str(out), "--on", "debug"]
+        assert cli.main(argv) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+        assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--agent", "nobody"),
+        ("--agent", "a"),  # `run` is all stages
+        ("--dry-run",),
+        ("--wait",),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(config_file, tmp_path, capsys, more):
+    argv = ["run", str(config_file), "--run-dir", str(tmp_path / "out"), *more]
     assert cli.main(argv) == 2
-    assert "sweep" in capsys.readouterr().err
-    assert not out.exists()
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_missing_parts_are_named_per_agent(config_file, tmp_path):
