@@ -25,6 +25,7 @@ from jobs.calibrate import (
     settings,
     write_bytes,
 )
+from jobs.label import primary_label
 from jobs.pace import seconds_per_step
 from sentinel.decide import DecideConfig, Evaluation, Policy, blocks, driver, from_table
 from sentinel.decide.evaluate import interval_table, rescore
@@ -147,14 +148,15 @@ def _done(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> boo
     parts = [run_dir.is_done(STAGE, benchmark, agent, i, digest) for i in _items(config)]
     folder = monitor_folder(run_dir, benchmark, agent)
     found = files.read_json(folder / "evaluation.json") or {}
-    inputs = _inputs(config, options_of(config, run_dir, benchmark, agent), digest)
+    label = primary_label(config, run_dir, benchmark)
+    inputs = _inputs(label, options_of(config, run_dir, benchmark, agent), digest)
     whole = found.get("inputs") == inputs and (folder / "decide.json").exists()
     return all(parts) and whole
 
 
-def _inputs(config: RunConfig, options: DecideConfig, digest: str) -> str:
+def _inputs(label: str, options: DecideConfig, digest: str) -> str:
     """Identity of `evaluation.json`, which holds all stakes and shares at once."""
-    return files.digest([digest, asdict(options), config.label])
+    return files.digest([digest, asdict(options), label])
 
 
 def _write(config: RunConfig, run_dir: RunDir, item: driver.Item, evaluation: Evaluation) -> None:
@@ -167,7 +169,7 @@ def _write(config: RunConfig, run_dir: RunDir, item: driver.Item, evaluation: Ev
     whole: dict[str, Any] = {
         **evaluation.summary,
         "benchmark": benchmark,
-        "inputs": _inputs(config, item.config, digest),
+        "inputs": _inputs(primary_label(config, run_dir, benchmark), item.config, digest),
         "rescored": _rescored(config, run_dir, item),
         "ledger": {
             "evaluations": looks.evaluations,
@@ -200,7 +202,8 @@ def _rescored(config: RunConfig, run_dir: RunDir, item: driver.Item) -> dict[str
     """The ladder under every other label the run has (strict scoring), decisions frozen."""
     labels = run_dir.read("labels", item.benchmark, item.agent).column("label")
     found = {}
-    for label in sorted(set(labels.to_pylist()) - {config.label}):
+    primary = primary_label(config, run_dir, item.benchmark)
+    for label in sorted(set(labels.to_pylist()) - {primary}):
         table, _ = join(config, run_dir, item.benchmark, item.agent, label)
         found[label] = rescore(item.policy, from_table(table), item.config)
     return found

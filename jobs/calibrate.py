@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from cluster import files
 from cluster.ledger import Ledger
+from jobs.label import primary_label
 from sentinel.decide import DecideConfig, Policy, apply, fit, from_table
 from sentinel.decide.build import build
 from sentinel.decide.evaluate import decision_table
@@ -98,7 +99,8 @@ def _one(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> None
     folder = monitor_folder(run_dir, benchmark, agent)
     inputs = {name: run_dir.table_hash(name, benchmark, agent) for name in AGENT_TABLES}
     inputs["tasks"] = run_dir.table_hash("tasks", benchmark, None)
-    joined = files.digest([inputs, config.label, config.decide.drop_stopped])
+    label = primary_label(config, run_dir, benchmark)
+    joined = files.digest([inputs, label, config.decide.drop_stopped])
     # λ is no part of the hash: one more λ adds an item and leaves the finished ones alone.
     fitted = files.digest(
         [joined, options.gate_budget, options.selection_margin, options.estimator_seed]
@@ -106,7 +108,7 @@ def _one(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> None
     items = {"prefix_scores": joined} | {f"lambda={lam}": fitted for lam in options.lambdas}
     done = [run_dir.is_done(STAGE, benchmark, agent, item, h) for item, h in items.items()]
     if not all(done) or not _holds(folder, options.lambdas):
-        table, left_out = join(config, run_dir, benchmark, agent, config.label)
+        table, left_out = join(config, run_dir, benchmark, agent, label)
         run_dir.commit(STAGE, benchmark, agent, "prefix_scores", {"prefix_scores": table}, joined)
         columns = from_table(table)
         policy = fit(columns, options)

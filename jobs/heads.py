@@ -23,7 +23,7 @@ from cluster.head_stages import (
 )
 from cluster.pool import ItemError
 from cluster.progress import Progress
-from jobs.label import require_label
+from jobs.label import primary_label, require_label
 from sentinel.heads.config import HEADS as NAMES
 from sentinel.heads.config import HeadConfig
 
@@ -84,14 +84,14 @@ def _snapshots(
         SnapshotItem(
             where,
             config.benchmark(where.benchmark).mapping(),
-            config.label,
+            primary_label(config, run_dir, where.benchmark),
             config.decide.drop_stopped,
         )
         for where in hashes
         if not _done(run_dir, where, SNAPSHOTS, hashes)
     ]
     for item in missing:
-        require_label(run_dir, item.where.benchmark, item.where.agent, config.label)
+        require_label(run_dir, item.where.benchmark, item.where.agent, item.label)
     for item, result in cluster.map(SNAPSHOTS, snapshot_part, missing):
         if isinstance(result, ItemError):
             result.reraise()
@@ -133,7 +133,8 @@ def _input_hash(config: RunConfig, run_dir: RunDir, where: Where) -> str:
     place = where.benchmark, where.agent
     tables = [run_dir.table_hash(name, *place) for name in ("episodes", "turns", "labels")]
     tasks = run_dir.table_hash("tasks", where.benchmark, None)
-    settings = [config.heads.hash(), config.label, config.decide.drop_stopped]
+    label = primary_label(config, run_dir, where.benchmark)
+    settings = [config.heads.hash(), label, config.decide.drop_stopped]
     return files.digest([VERSION, settings, tasks, *tables])
 
 

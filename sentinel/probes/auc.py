@@ -2,7 +2,9 @@
 
 *Matched*: only pairs of a failure and a success whose tasks have the same depth (or another number
 the benchmark knows) are compared, so that nothing is gained by knowing which goals are hard.
-*Gain*: two scorers on the same episodes and the same resamples, their difference.
+*Gain*: two scorers on the same episodes and the same resamples, their difference. An AUROC of the
+second below ½ counts as ½ there: pooled out of fold, a scorer that knows nothing lies below it, and
+that is no merit of the first.
 """
 
 from __future__ import annotations
@@ -152,8 +154,9 @@ def _gain(
 ) -> Interval:
     rows = usable & ~np.isnan(two[0].score[:, r]) & ~np.isnan(two[1].score[:, r])
     a, b = (_count(rounds, r, rows, strata, index, weights) for rounds in two)
-    draws = a.resampled(weights) - b.resampled(weights)
-    point = None if a.auroc is None or b.auroc is None else a.auroc - b.auroc
+    # np.maximum keeps NaN, where a resample holds no pair.
+    draws = a.resampled(weights) - np.maximum(b.resampled(weights), 0.5)
+    point = None if a.auroc is None or b.auroc is None else a.auroc - max(b.auroc, 0.5)
     kept = draws[~np.isnan(draws)]
     return percentile(point, kept, len(weights), int(rows.sum()), len(np.unique(index[rows])))
 
