@@ -7,6 +7,7 @@ leaves at most a `.tmp` file behind, which no reader looks at.
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -142,10 +143,12 @@ def read_parquet(path: Path) -> pa.Table:
 
 
 def append_line(path: Path, line: str) -> None:
-    """One line at the end of a shared file, in one write."""
+    """One line at the end of a shared file, in one write; locked, as other nodes may append too."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.lockf(handle, fcntl.LOCK_EX)
         os.write(handle, line.encode("utf-8", "surrogatepass") + b"\n")
     finally:
         os.close(handle)
