@@ -32,7 +32,7 @@ from cluster.activation_stages import (
 from cluster.head_stages import Where
 from cluster.pool import ItemError
 from cluster.progress import Progress
-from jobs.label import require_label
+from jobs.label import primary_label, require_label
 from sentinel.errors import UserError
 from sentinel.tables import ACTIVATIONS, LAYER_SWEEP, OUTCOME_ENDS, TURNS
 
@@ -180,12 +180,13 @@ def _drawn(config: RunConfig, run_dir: RunDir, cell: Cell) -> Cell:
 
     if len(cell.candidates) == 1:
         return cell
-    require_label(run_dir, *cell.place, config.label)
+    label = primary_label(config, run_dir, cell.place[0])
+    require_label(run_dir, *cell.place, label)
     tasks = {row["task_id"]: row for row in run_dir.read("tasks", cell.place[0]).to_pylist()}
     correct = {
         row["episode_id"]: row["correct"]
         for row in run_dir.read("labels", *cell.place).to_pylist()
-        if row["label"] == config.label
+        if row["label"] == label
     }
     wanted = ["episode_id", "task_id", "group", "end", "turns"]
     episodes = [
