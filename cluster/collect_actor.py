@@ -32,6 +32,7 @@ W = TypeVar("W")
 ALL_FAILED = 16
 """When this many first episodes all end in an engine error, the cause is common: stop."""
 WEDGED_SECONDS = 300.0
+ASSEMBLE_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -95,6 +96,7 @@ class Team:
         watches = [asyncio.ensure_future(u.watch(self.wedged_seconds)) for u in self.units]
         try:
             await asyncio.gather(*(unit.open(plan) for unit in self.units))
+            await self._assemble()
             await self._pull(plan, jobs, progress)
         except BaseException:
             # Episodes in flight must not run on beside the next agent's.
@@ -106,6 +108,21 @@ class Team:
             await asyncio.gather(*watches, return_exceptions=True)
         self.tally.deaths = [d for unit in self.units for d in unit.deaths]
         return self.tally
+
+    async def _assemble(self) -> None:
+        """Wait for the replicas, but for the slow ones no longer than about twice the fastest.
+
+        Else whoever is ready first could take all of a short run.
+        """
+        begun = time.monotonic()
+        opening = {asyncio.ensure_future(unit.opened()) for unit in self.units}
+        try:
+            _, late = await asyncio.wait(opening, return_when=asyncio.FIRST_COMPLETED)
+            if late:
+                await asyncio.wait(late, timeout=time.monotonic() - begun + ASSEMBLE_SECONDS)
+        finally:
+            for one in opening:
+                one.cancel()
 
     async def close(self) -> None:
         """End the replicas and give their places back."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import secrets
 import socket
 import time
@@ -85,6 +86,10 @@ class RayUnit:
         await self._places.take(plan.where)
         self._restart = asyncio.ensure_future(self._start())
 
+    async def opened(self) -> None:
+        """Wait until the actor answers or is given up."""
+        await self._answering.wait()
+
     async def ready(self) -> bool:
         """Wait for this life or the next one, and for room among its tokens."""
         import ray
@@ -102,7 +107,7 @@ class RayUnit:
                 await answer(actor.admit.remote())
                 return True
             except ray.exceptions.RayError as error:
-                self._died(life, failure(error).cause)
+                self._died(life, death_of(error))
 
     def spare(self) -> None:
         """Give the admission back."""
@@ -127,7 +132,7 @@ class RayUnit:
             self._died(life, f"the engine died: {original}")
             return None
         except ray.exceptions.RayError as error:
-            self._died(life, failure(error).cause)
+            self._died(life, death_of(error))
             if job.episode_id in self._recovered:  # it was written before the end
                 return Done(job.episode_id, "recovered", None, 0, 0)
             return None
@@ -155,7 +160,7 @@ class RayUnit:
                     continue
                 self.last = pulse.result()
             except ray.exceptions.RayError as error:
-                self._died(life, failure(error).cause)
+                self._died(life, death_of(error))
                 continue
             if self.last is not None and self.last.stalled_seconds > wedged_seconds:
                 waiting, stalled = self.last.requests, self.last.stalled_seconds
@@ -213,7 +218,7 @@ class RayUnit:
             self._bury(f"the engine died: {original}")
             return False
         except ray.exceptions.RayError as error:
-            self._bury(failure(error).cause)
+            self._bury(death_of(error))
             return False
         return True
 
@@ -286,3 +291,14 @@ class RayUnit:
             restart.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await restart
+
+
+def death_of(error: Exception) -> str:
+    """Why an actor is dead, in words that are the same each time: no ids, no addresses."""
+    item, text = failure(error), str(error)
+    if "node has died" in text or "NodeDied" in type(error).__name__:
+        return "the worker's node is gone"
+    if item.kind != "died":
+        return item.cause
+    detail = re.search(r"Worker exit detail: ([^.\n]+)", text)
+    return f"the worker process died ({detail[1].strip() if detail else 'no reason given'})"

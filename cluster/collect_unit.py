@@ -36,6 +36,10 @@ class Unit(Protocol):
         """Begin to load a plan; `ready` waits for it, `lost` says that it failed."""
         ...
 
+    async def opened(self) -> None:
+        """Wait until the plan is loaded, or the replica is given up."""
+        ...
+
     async def ready(self) -> bool:
         """Wait until an episode may begin; False when it never will again."""
         ...
@@ -80,6 +84,9 @@ class LocalUnit:
         self._life += 1
         self._hung = asyncio.get_running_loop().create_future()
         self._limited = (await self._replica.open(plan, self._life)).limited
+
+    async def opened(self) -> None:
+        """Nothing: `open` has waited."""
 
     async def ready(self) -> bool:
         """Admission by tokens, where there is a limit."""

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from jobs.causes import causes
 from jobs.config import RunConfig
 from jobs.run import has_result, recorded_config
 
@@ -97,6 +98,7 @@ def status(root: Path, config: RunConfig) -> dict[str, Any]:
                 "missing": [] if complete else missing,
                 "seconds": seconds.get(stage),
                 "progress": None if complete else _progress(run_dir.root, stage),
+                "causes": causes(run_dir.metrics_path, stage),
             }
         )
     return {
@@ -122,6 +124,7 @@ def lines(state: dict[str, Any]) -> list[str]:
             out.append(f"             missing: {', '.join(s['missing'])}")
         if s["progress"]:
             out.append(f"             last seen: {s['progress']}")
+        out += [f"             met: {cause}" for cause in s["causes"]]
     for one in state.get("elements", []):
         done = sum(s["complete"] for s in one["stages"])
         mark = "done   " if one["complete"] else "missing"

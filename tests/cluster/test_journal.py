@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.journal import Journal, Reader
+from cluster.journal import Journal, JournalBroken, Reader
 
 
 def reader() -> Reader[dict[str, Any]]:
@@ -111,3 +111,73 @@ def test_a_killed_writer_loses_no_whole_line(tmp_path: Path) -> None:
     kept = [r["id"] for r in reader().read([path])]
     assert kept == list(range(len(kept)))
     assert len(kept) > int(told[-1] if told else 500)
+
+
+FULL = """
+import json, resource, sys
+from pathlib import Path
+from cluster.journal import Journal, JournalBroken
+
+path, limit, size = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+journal, told = Journal(path), []
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+for number in range(100):
+    line = json.dumps({"id": number, "text": "x" * (number * 37 % size)})
+    try:
+        journal.append(line)
+    except JournalBroken as error:
+        told.append(str(error))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    else:
+        assert not told, "a line after the broken one was taken"
+        print(number)
+try:
+    journal.close()
+except JournalBroken as error:
+    told.append(str(error))
+assert all("cannot write" in t and str(path) in t for t in told), told
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.parametrize(("limit", "size"), [(1, 20), (300, 50), (4096, 3000), (10_000, 800)])
+def test_a_disk_that_takes_no_more_leaves_no_half_line(
+    tmp_path: Path, limit: int, size: int
+) -> None:
+    """What `append` accepted is read back, and nothing else, although room comes back later."""
+    path = tmp_path / "w.jsonl"
+    out = subprocess.run(
+        [sys.executable, "-c", FULL, str(path), str(limit), str(size)],
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert out.returncode == 0, out.stderr
+    *accepted, told = out.stdout.splitlines()
+    assert json.loads(told)
+    found = reader()
+    assert [str(r["id"]) for r in found.read([path])] == accepted
+    assert found.account.bad == 0
+
+
+def test_a_failed_sync_is_said_at_the_next_line_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    journal = Journal(tmp_path / "w.jsonl", sync_seconds=0.01)
+    journal.append("{}")
+
+    def write_on() -> None:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+            journal.append("{}")
+
+    with pytest.raises(JournalBroken, match="No space left"):
+        write_on()
+    with pytest.raises(JournalBroken, match="No space left"):
+        journal.close()

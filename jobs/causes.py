@@ -1,0 +1,37 @@
+"""What went wrong in a run and was dealt with: causes of deaths and stops, from its metrics."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+
+def causes(metrics: Path, stage: str) -> list[str]:
+    """One line per cause, with how often it was met, in order of first appearance.
+
+    Deaths of workers (`event: death`), and agents that stopped before their end (the last word of
+    each agent counts: one that went on since has not stopped). A torn line is passed over.
+    """
+    deaths: Counter[str] = Counter()
+    stopped: dict[str, str | None] = {}
+    try:
+        raw = metrics.read_bytes()
+    except FileNotFoundError:
+        return []
+    for line in raw.split(b"\n"):
+        try:
+            row = json.loads(line)
+            if row["stage"] != stage or row["event"] not in ("death", "collected"):
+                continue
+            where = f"{row['benchmark']}/{row['agent']}"
+            if row["event"] == "death":
+                deaths[f"{where}: {row['cause']}"] += 1
+            else:
+                stopped[where] = row.get("stopped")
+        except (ValueError, KeyError, TypeError):
+            continue
+    return [
+        *(f"{n} × {text}" if n > 1 else text for text, n in deaths.items()),
+        *(f"{where} stopped: {text}" for where, text in stopped.items() if text),
+    ]
