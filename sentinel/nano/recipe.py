@@ -29,7 +29,10 @@ HABITS: Mapping[str, type[Habit] | type[CraftHabit]] = {"sql": Habit, "craft": C
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One training run: which habit, on how many of the questions, how long."""
+    """One training run: which habit, on how many of the questions, how long.
+
+    `batch_tokens` may be left out of a recipe.
+    """
 
     name: str
     habit: Habit | CraftHabit
@@ -37,16 +40,18 @@ class Stage:
     lr: float
     questions: int
     seed: int
+    batch_tokens: int = 8192
 
     @classmethod
     def from_mapping(cls, name: str, mapping: Mapping[str, Any], world: str = "sql") -> Stage:
         """Read one entry of a recipe; raises UserError naming what is missing or unknown."""
         wanted = {"habit", "tokens", "lr", "questions", "seed"}
-        if mapping.keys() != wanted:
-            wrong = ", ".join(sorted(wanted ^ mapping.keys()))
+        settings = {k: v for k, v in mapping.items() if k != "batch_tokens"}
+        if settings.keys() != wanted:
+            wrong = ", ".join(sorted(wanted ^ settings.keys()))
             raise UserError(f"recipe of {name}: missing or unknown: {wrong}", "mend the recipe")
         habit = HABITS[world].from_mapping(mapping["habit"])
-        return cls(name, habit, *(mapping[k] for k in ("tokens", "lr", "questions", "seed")))
+        return cls(name=name, **{**mapping, "habit": habit})
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +188,8 @@ def train_stage(
     else:
         model = nano.load(start_from)
     begun = time.monotonic()
-    loss = fit(model, examples, Schedule(stage.tokens, stage.lr, seed=stage.seed), report)
+    schedule = Schedule(stage.tokens, stage.lr, stage.batch_tokens, seed=stage.seed)
+    loss = fit(model, examples, schedule, report)
     recipe = {
         **provenance,
         "stage": stage.name,

@@ -106,7 +106,7 @@ class CraftBenchmark:
         book = self.world.book
         taken = {goal.text for goal in self.world.goals.values()}
         items = [i for i in goal_items(book) if i not in self.withheld_groups()]
-        rng = np.random.default_rng([seed, n])
+        rng = np.random.default_rng(seed)
         found: list[Task] = []
         for _ in range(20 * n):
             goal = draw_goal(book, items[int(rng.integers(len(items)))], rng)

@@ -21,7 +21,7 @@ from sentinel.benchmarks.craft.rules import Amount, Recipe, RecipeBook
 from sentinel.benchmarks.craft.world import make_book
 
 FORMAT = 1
-WORLD_SEED, TASK_SEED, PER_GOAL = 3, 1, 5
+WORLD_SEED, TASK_SEED, PER_GOAL = 5, 1, 5
 FILE = Path(__file__).parent / "data" / "world.json"
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from sentinel.benchmarks.craft.oracle import depth, needed, plan
 from sentinel.benchmarks.craft.rules import Recipe, RecipeBook
 
-SHORTEST, LONGEST = 3, 15
+SHORTEST, LONGEST = 3, 13
 """Commands that the plan of a task may need: every goal can be reached well within the cap."""
-MOST_LISTED = 9
-COUNTS: Mapping[int, float] = {1: 0.6, 2: 0.3, 3: 0.1}
+MOST_LISTED = 8
+COUNTS: Mapping[int, float] = {1: 0.7, 2: 0.3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def draw_goal(book: RecipeBook, item: str, rng: np.random.Generator) -> Goal:
     steps = len(plan(book, item, count, prefer=prefer))
     wanted = needed(book, item, prefer)
     others = _distractors(
-        book, wanted, rng, min(int(rng.integers(2, 5)), MOST_LISTED - len(wanted))
+        book, wanted, rng, min(int(rng.integers(1, 4)), MOST_LISTED - len(wanted))
     )
     own = next(r for r in wanted if r.out.name == item)
     rest = [r for r in (*wanted, *others) if r is not own]

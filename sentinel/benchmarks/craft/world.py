@@ -24,7 +24,7 @@ TAGS: Mapping[str, tuple[str, ...]] = {
     "rope": tuple(f"{f} rope" for f in FIBRES),
 }
 """Parts that any one of several items may stand for."""
-LONGEST = 13
+LONGEST = 11
 """Commands that the plan of one goal item may need."""
 
 
@@ -84,7 +84,7 @@ def _materials() -> list[Recipe]:
         found.append(_recipe(f"{metal} nail", 3, (1, f"{metal} bar")))
     for fibre in FIBRES:
         found.append(_recipe(f"{fibre} thread", 2, (1, f"raw {fibre}")))
-        found.append(_recipe(f"{fibre} rope", 1, (3, f"{fibre} thread")))
+        found.append(_recipe(f"{fibre} rope", 1, (2, f"{fibre} thread")))
     for earth in EARTHS:
         found.append(_recipe(f"{earth} brick", 2, (3, f"{earth} lump"), (1, FUEL)))
     return found
@@ -128,6 +128,6 @@ def _good(rng: np.random.Generator, noun: str, material: str, other: PartOf) -> 
             names.append(name)
     if len(names) == 1:
         names.append(str(rng.choice(EXTRAS)))
-    parts = [(int(rng.integers(1, 4)) if n == main else int(rng.integers(1, 3)), n) for n in names]
+    parts = [(int(rng.integers(1, 3)) if n == main or n in EXTRAS else 1, n) for n in names]
     order = rng.permutation(len(parts))
     return _recipe(f"{material} {noun}", 1, *(parts[i] for i in order))
