@@ -30,7 +30,9 @@ from sentinel.errors import UserError
 Log = Callable[[str], None]
 POLL = 0.2
 ATTEMPTS = 3
-"""Starts of a Ray whose ports someone else took between our look and its start."""
+"""Starts of a Ray whose ports someone else took meanwhile, or whose node was too busy."""
+BUSY = ("timed out during startup", "No node info found for head node")
+"""Ray gives up on a slow node after 30 s, with these words."""
 LAST_WORD = 5.0
 """Seconds in which the head's file may still say why a worker's Ray ended."""
 
@@ -154,7 +156,7 @@ def _starts(
 ) -> Generator[NodeProcess]:
     """Starts of Ray on this node; each is taken down before the next, and at the end.
 
-    The next is tried only where the last lost its ports; any other failure is a UserError.
+    The next is tried where the last lost its ports or was too slow; else it is a UserError.
     """
     root = os.environ.get("SENTINEL_RAY_TMP") or "/tmp"
     number = "".join(c for c in share.job_id if c.isdigit()) or "0"
@@ -177,11 +179,12 @@ def _starts(
             node = NodeProcess(plan, meeting.log(share.rank))
             held.callback(node.stop)
             yield node
-            taken = ports.taken()
+            taken, cause = ports.taken(), node.cause()
             where = f"on {socket.gethostname()}"
-            if not taken or attempt + 1 == ATTEMPTS:
-                raise UserError(f"Ray ended {where}: {node.cause()}", f"see {node.log}")
-            options.log(f"ports {taken} {where} were taken meanwhile; trying others")
+            if not (taken or any(sign in cause for sign in BUSY)) or attempt + 1 == ATTEMPTS:
+                raise UserError(f"Ray ended {where}: {cause}", f"see {node.log}")
+            why = f"ports {taken} were taken meanwhile" if taken else cause
+            options.log(f"Ray {where} is started again: {why}")
 
 
 def _is_ready(

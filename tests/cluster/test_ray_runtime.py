@@ -11,12 +11,13 @@ import pytest
 
 from cluster import ray_runtime, ray_temp
 from cluster.pool import Cluster, open_cluster
+from sentinel.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = """
-import sys, time
+import os, sys, time
 from cluster.pool import open_cluster
-with open_cluster("local", cpus=1, object_store_mb=100) as cluster:
+with open_cluster("local", 1, 0, os.environ.get("ADDRESS"), object_store_mb=100) as cluster:
     import math
     assert dict(cluster.map("sqrt", math.sqrt, [4.0])) == {4.0: 2.0}
     print(cluster.session.temp_dir, cluster.session.address, flush=True)
@@ -52,6 +53,7 @@ def driver(mode: str, **env: str) -> subprocess.Popen[str]:
         [sys.executable, "-c", DRIVER, mode],
         env={**kept, "PYTHONPATH": str(ROOT), **env},
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
 
@@ -61,7 +63,7 @@ def test_the_session_is_private_small_and_needs_a_token(ray_cluster: Cluster) ->
 
     session = ray_cluster.session
     assert session.temp_dir is not None
-    assert len(str(session.temp_dir)) <= ray_runtime.MAX_TEMP
+    assert len(str(session.temp_dir)) <= ray_temp.MAX_TEMP
     assert session.dashboard_url is None
     resources = ray.cluster_resources()
     assert resources["CPU"] == 2
@@ -110,21 +112,11 @@ def test_a_killed_driver_takes_its_ray_along_and_the_next_sweeps_up() -> None:
     assert processes_of(temp_dir)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    process.stdout.close()
+    process.communicate()
     assert wait_gone(temp_dir) == []
     assert Path(temp_dir).exists()
     assert Path(temp_dir) in ray_temp.sweep_leftovers(Path(temp_dir).parent)
     assert not Path(temp_dir).exists()
-
-
-def test_only_dead_folders_of_ours_are_swept(tmp_path: Path) -> None:
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    names = [f"sr{dead.pid}_abc", f"sr{os.getpid()}_abc", "srx_abc", f"sr{dead.pid}", "other"]
-    for name in names:
-        (tmp_path / name).mkdir()
-    assert [p.name for p in ray_temp.sweep_leftovers(tmp_path)] == names[:1]
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(names[1:])
 
 
 def test_cpus_are_those_of_the_allocation(tmp_path: Path) -> None:
@@ -142,11 +134,63 @@ def test_cpus_are_those_of_the_allocation(tmp_path: Path) -> None:
     assert ray_runtime._quota(tmp_path / "none") == 2**16
 
 
-def test_a_long_temp_root_is_replaced(tmp_path: Path) -> None:
-    deep = tmp_path / ("d" * 60)
-    deep.mkdir()
-    made = ray_runtime._temp_dir(deep)
-    try:
-        assert len(str(made)) <= ray_runtime.MAX_TEMP
-    finally:
-        made.rmdir()
+def test_a_ray_is_joined_only_where_it_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (ray_runtime.ADDRESS_ENV, ray_runtime.RAY_JOB_ENV, "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    named = ray_runtime.named_address
+    assert named() is None
+    with pytest.raises(UserError, match="no Ray is named"):
+        named("auto")
+    monkeypatch.setenv("RAY_ADDRESS", "stranger:1")
+    assert named() is None
+    assert named("auto") == "stranger:1"  # asked for
+    monkeypatch.setenv(ray_runtime.RAY_JOB_ENV, "{}")
+    assert named() == "stranger:1"  # Ray's job runner set it for us
+    monkeypatch.setenv(ray_runtime.ADDRESS_ENV, "ours:1")
+    assert named() == named("auto") == "ours:1"
+    assert named("other:1") == "other:1"
+
+
+@pytest.mark.parametrize("address", ["ray://host:10001", "http://host:8265"])
+def test_an_address_that_no_driver_can_join_is_told(address: str) -> None:
+    done = driver("end", ADDRESS=address)
+    _, err = done.communicate(timeout=120)
+    assert done.returncode == 1
+    assert "ray job submit" in err
+    assert "UserError" in err
+
+
+def test_a_cluster_whose_workers_have_other_code_is_refused(
+    ray_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray_runtime._check_workers()
+    monkeypatch.setattr(ray_runtime, "__file__", "/elsewhere/cluster/ray_runtime.py")
+    with pytest.raises(UserError, match="import another sentinel"):
+        ray_runtime._check_workers()
+
+
+def test_the_dashboard_is_told_with_its_token_and_a_tunnel() -> None:
+    lines = ray_runtime.dashboard_lines(8300, "/tmp/sr1_x/token", "n7")
+    text = "\n".join(lines)
+    assert "http://127.0.0.1:8300 on n7" in text
+    assert "/tmp/sr1_x/token" in text
+    assert "ssh -L 8265:127.0.0.1:8300 n7" in text
+
+
+@pytest.mark.slow
+def test_two_at_once_neither_meet_nor_end_each_other() -> None:
+    first, second = driver("hang"), driver("hang")
+    assert first.stdout is not None
+    assert second.stdout is not None
+    one, two = first.stdout.readline().split(), second.stdout.readline().split()
+    assert one[0] != two[0]
+    assert one[1] != two[1]
+    first.send_signal(signal.SIGINT)
+    first.communicate(timeout=60)
+    assert wait_gone(one[0]) == []
+    assert not Path(one[0]).exists()
+    assert processes_of(two[0])
+    assert second.poll() is None
+    second.send_signal(signal.SIGTERM)
+    second.communicate(timeout=60)
+    assert wait_gone(two[0]) == []
