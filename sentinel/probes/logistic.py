@@ -77,9 +77,10 @@ def fit_logistic(X: ArrayLike, y: ArrayLike) -> LogisticProbe:
         raise ValueError("features are not finite")
     mean, scale = x.mean(axis=0), x.std(axis=0)
     # float16 inputs and sums leave a constant column with a spread of rounding, not of zero.
-    scale = np.where(scale > 1e-10 * np.maximum(np.abs(mean), 1.0), scale, 1.0)
+    varies = scale > 1e-10 * np.maximum(np.abs(mean), 1.0)
+    scale = np.where(varies, scale, 1.0)
     model = LogisticRegression(C=C, max_iter=_ITERATIONS)
-    model.fit((x - mean) / scale, target)
+    model.fit(np.where(varies, (x - mean) / scale, 0.0), target)
     return LogisticProbe(
         mean, scale, np.asarray(model.coef_[0], dtype=np.float64), float(model.intercept_[0])
     )
