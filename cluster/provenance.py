@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import platform
 import shutil
@@ -19,6 +20,8 @@ from typing import Any
 from cluster import files
 from cluster.run_dir import RunDir
 
+log = logging.getLogger(__name__)
+TEMPLATE = "template.json"
 PACKAGES = (
     "sentinel-suite",
     "duckdb",
@@ -56,15 +59,37 @@ def describe(datasets: Mapping[str, str] | None = None) -> dict[str, Any]:
 
 def record(run_dir: RunDir, datasets: Mapping[str, str] | None = None) -> None:
     """Write `env.json`. A run resumed on other code or another machine keeps both descriptions."""
-    new = describe(datasets)
-    old = files.read_json(run_dir.env_path)
-    earlier: list[Any] = []
-    if old is not None:
-        earlier = old.pop("earlier", [])
-        new["datasets"] = {**old.get("datasets", {}), **new["datasets"]}
-        if _identity(old) != _identity(new):
-            earlier = [*earlier, old]
-    files.write_json(run_dir.env_path, {**new, "earlier": earlier})
+    new = {**describe(datasets), "templates": _templates(run_dir)}
+    with run_dir.lock("env", wait=60):  # processes that share the directory add to it in turn
+        old = files.read_json(run_dir.env_path)
+        earlier: list[Any] = []
+        if old is not None:
+            earlier = old.pop("earlier", [])
+            new["datasets"] = {**old.get("datasets", {}), **new["datasets"]}
+            if _identity(old) != _identity(new):
+                earlier = [*earlier, old]
+        files.write_json(run_dir.env_path, {**new, "earlier": earlier})
+
+
+def note_template(run_dir: RunDir, agent: str, engine: Any) -> None:
+    """Write down what an engine's chat template does; called by the worker that made the engine.
+
+    `record` puts it into `env.json` (`templates`, by agent). An API has none.
+    """
+    from sentinel.agent.chat import ChatEncoder
+    from sentinel.agent.template_report import inspect_template
+
+    encoder = getattr(engine, "encoder", None)
+    if isinstance(encoder, ChatEncoder):
+        report = inspect_template(encoder, getattr(engine, "ends", ()))
+        log.info("agent %s: %s", agent, "; ".join(report.quirks()) or "a plain chat template")
+        files.write_json(run_dir.journals("collect", agent) / TEMPLATE, report.as_dict())
+
+
+def _templates(run_dir: RunDir) -> dict[str, Any]:
+    paths = sorted(run_dir.journals("collect", "").parent.glob(f"agent=*/{TEMPLATE}"))
+    names = (files.name_of(path.parent.name.removeprefix("agent=")) for path in paths)
+    return dict(zip(names, map(files.read_json, paths), strict=True))
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from cluster import devices
 from cluster.engines import make_engine
 from cluster.journal import Journal, JournalBroken
 from cluster.metered import Metered, Pulse, TokenGate
+from cluster.provenance import note_template
 from cluster.run_dir import RunDir
 from cluster.stages import use_threads
 from sentinel import episodes
@@ -141,6 +142,7 @@ class Replica:
         # A file of its own for every life of every replica: nobody appends to another's.
         name = f"{time.time_ns():020d}-{self.number}-{life}-{os.getpid()}"
         run_dir = RunDir(plan.run_root)
+        note_template(run_dir, plan.agent["name"], engine)
         self._journal = run_dir.journal(STAGE, plan.agent["name"], name, plan.benchmark["name"])
         self._plan = plan
         return Opened(str(self._journal.path), limit is not None)

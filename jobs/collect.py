@@ -50,6 +50,8 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
     Raises UserError for a missing engine, weights or data, and where finished work was made with
     another configuration.
     """
+    from cluster.provenance import record
+
     if config.stop_with is not None:
         raise UserError("stop_with is not available in this version", "remove stop_with")
     faults: list[UserError] = []
@@ -61,6 +63,7 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
             faults.append(error)
     if parts:
         _work(config, run_dir, cluster, parts, faults)
+        record(run_dir)  # with what the workers found out about their agents
     for fault in faults[1:]:
         print(f"sentinel: {fault}", file=sys.stderr)
     if faults:
@@ -84,9 +87,9 @@ def _work(
     ):
         for part in (p for p in parts if not p.missing):
             _compact(run_dir, part)
-        todo = sorted((p for p in parts if p.missing), key=lambda p: p.plan.gpus)
+        todo = sorted((p for p in parts if p.missing), key=_place)
         seats = Seats()
-        for gpus, group in groupby(todo, key=lambda p: p.plan.gpus):
+        for (gpus, _), group in groupby(todo, key=_place):
             some = list(group)
             try:
                 asyncio.run(
@@ -94,6 +97,11 @@ def _work(
                 )
             except UserError as error:
                 faults.append(error)
+
+
+def _place(part: Part) -> tuple[int, bool]:
+    """What a part runs on: devices of its own, and whether that is an API's server."""
+    return part.plan.gpus, part.plan.agent["engine"] == "openai"
 
 
 async def _together(
@@ -120,6 +128,8 @@ async def _together(
     workers = min([settings.workers, *fits]) if len(nodes) == 1 else settings.workers
     if workers < settings.workers:
         log.warning("memory holds %d workers of these agents, not %d", workers, settings.workers)
+    if all(api for _, api in map(_place, parts)):
+        workers = 1  # one process keeps the server's pace and the run's budget
     size = share(nodes, workers, gpus, len(parts), parallel)
     teams = [
         Team(
@@ -167,7 +177,8 @@ def _parts(
         except UserError as error:
             faults.append(error)
     if parts:
-        _write_tasks(config, run_dir, manifest, chosen, fingerprint)
+        with run_dir.lock("tasks", wait=60):  # elements of an array write the same ones
+            _write_tasks(config, run_dir, manifest, chosen, fingerprint)
         record(run_dir, {item.name: fingerprint})
     return parts
 

@@ -247,8 +247,6 @@ def make(agent: Mapping[str, Any]) -> OpenAIEngine:
     Besides the agent's settings it reads `budget_usd` and `spend_dir`, the run's budget and the
     folder that remembers what was spent.
     """
-    for name in ("httpx", "httpx2", "openai"):  # a line per request says nothing
-        logging.getLogger(name).setLevel(logging.WARNING)
     limit, folder = agent.get("budget_usd"), agent.get("spend_dir")
     who = account(agent)
     return OpenAIEngine(
@@ -267,6 +265,8 @@ def make(agent: Mapping[str, Any]) -> OpenAIEngine:
 
 def account(agent: Mapping[str, Any]) -> Account:
     """Server and key of an agent's config. Raises UserError naming a variable that is not set."""
+    for library in ("httpx", "httpx2", "openai"):  # a line per request says nothing
+        logging.getLogger(library).setLevel(logging.WARNING)
     name, url = str(agent.get("name", agent["model"])), agent.get("base_url")
     variable = agent.get("api_key_env") or (DEFAULT_KEY_ENV if url is None else None)
     key = os.environ.get(variable, "").strip() if variable else "none"

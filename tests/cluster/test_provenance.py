@@ -4,11 +4,14 @@ import json
 import sqlite3
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from tiny_tokenizers import NO_SYSTEM, write_tokenizer
 
 from cluster import provenance
 from cluster.run_dir import RunDir
+from sentinel.agent.chat import ChatEncoder
 
 
 def test_env_names_code_packages_data_and_machine(tmp_path: Path) -> None:
@@ -60,3 +63,16 @@ def test_git_state_sees_changes_and_new_files(tmp_path: Path) -> None:
     assert changed["dirty"]
     assert clean["commit"] == changed["commit"]
     assert len({clean["diff_sha256"], changed["diff_sha256"], more["diff_sha256"]}) == 3
+
+
+def test_what_a_workers_engine_does_with_conversations_is_recorded(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    encoder = ChatEncoder.from_folder(write_tokenizer(tmp_path / "m", NO_SYSTEM))
+    provenance.note_template(run, "odd/name", SimpleNamespace(encoder=encoder, ends=[3]))
+    provenance.note_template(run, "api", SimpleNamespace())
+    provenance.record(run)
+    env = json.loads(run.env_path.read_text())
+    assert env["templates"].keys() == {"odd/name"}
+    found = env["templates"]["odd/name"]
+    assert (found["system_role"], found["prefix_property"], found["bos"]) == (False, True, 1)
+    assert (found["ends"], found["stops"]) == (["<|im_end|>"], True)
