@@ -64,6 +64,10 @@ class Cluster:
         """A plain loop in this process, without Ray."""
         return self.on == "debug"
 
+    def told(self) -> list[str]:
+        """What a person is told about it: how to see the dashboard of a Ray that was started."""
+        return [] if self.debug or self.session is None else ray_runtime.told(self.session)
+
     def map(
         self,
         name: str,

@@ -260,6 +260,16 @@ def stop_ray(session: RaySession) -> None:
         session.temp.remove()
 
 
+def told(session: RaySession) -> list[str]:
+    """What a person is told about a session: how to see its dashboard, or what was joined."""
+    if session.temp_dir is None:
+        return [f"joined Ray at {session.address}"]
+    if session.dashboard_url is None:
+        return []
+    port = session.dashboard_url.rpartition(":")[2]
+    return dashboard_lines(port, str(session.temp_dir / TOKEN_FILE))
+
+
 def dashboard_lines(port: int | str, token_file: str, host: str | None = None) -> list[str]:
     """What a person needs to see the dashboard: its address, the token, and a tunnel to it."""
     return [

@@ -56,6 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--agent", action="append", metavar="NAME", help="only this agent (may be repeated)"
     )
     parser.add_argument(
+        "--address",
+        metavar="HOST:PORT",
+        help="join this running Ray; auto: the one that RAY_ADDRESS names",
+    )
+    parser.add_argument(
+        "--dashboard", action="store_true", help="start Ray's dashboard, on loopback with a token"
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="with --on slurm: write the scripts, submit nothing"
     )
     parser.add_argument(
@@ -90,6 +98,7 @@ def main(args: argparse.Namespace) -> int:
         from jobs import submit
 
         return submit.main(args, config, root)
+    config = _placed(config, args.address, args.dashboard)
     if args.dry_run or args.wait:
         raise UserError("--dry-run and --wait go with --on slurm", "add --on slurm")
     if config.sweep:
@@ -103,6 +112,16 @@ def main(args: argparse.Namespace) -> int:
         return sweep_run.run(config, root)
     stages = config.stages if args.command == "run" else (args.command,)
     return run_stages(config, root, stages, args.agent)
+
+
+def _placed(config: RunConfig, address: str | None, dashboard: bool) -> RunConfig:
+    """The config with the Ray of the command line; a run directory does not keep it."""
+    if address and config.on == "debug":
+        raise UserError("--on debug uses no Ray", "leave out --address, or use --on local")
+    site: dict[str, Any] = {"address": address} if address else {}
+    if dashboard:
+        site["dashboard"] = True
+    return config.model_copy(update={"site": config.site.model_copy(update=site)})
 
 
 def load(args: argparse.Namespace) -> tuple[RunConfig, Path]:
@@ -193,9 +212,13 @@ def run_stages(
                 visible_gpus() if site.gpus is None else site.gpus,
                 site.address,
                 object_store_mb=site.object_store_mb,
+                dashboard=bool(site.dashboard),
+                metadata=_metadata(config, root, stages),
             ) as cluster,
         ):
             stoppable()  # Ray has handlers of its own
+            for line in cluster.told():
+                _say(line)
             for stage, module in zip(stages, modules, strict=True):
                 if stage == "bootstrap" and len(stages) > 1 and config.collect.timed_episodes:
                     _time_agents(config, run_dir)
@@ -206,6 +229,15 @@ def run_stages(
     if "report" in stages and run_dir.report_path.exists():
         _say(f"report: {run_dir.report_path}")
     return 3 if missing else 0
+
+
+def _metadata(config: RunConfig, root: Path, stages: Sequence[str]) -> dict[str, str]:
+    """What Ray's list of jobs says of this driver."""
+    found = {"run": config.name, "stage": stages[0] if len(stages) == 1 else "run"}
+    found["run_dir"] = str(root)
+    if "SLURM_JOB_ID" in os.environ:
+        found["slurm_job"] = os.environ["SLURM_JOB_ID"]
+    return found
 
 
 @contextmanager
@@ -229,7 +261,8 @@ def _recorded(run_dir: RunDir, config: RunConfig) -> Iterator[None]:
 def recordable(config: RunConfig) -> dict[str, Any]:
     """The config as a run directory keeps it: neither where it was sent nor why it looks again."""
     # `again` is said each time; a resumed run must not inherit it.
-    update: dict[str, Any] = {"again": None}
+    site = config.site.model_copy(update={"address": None})
+    update: dict[str, Any] = {"again": None, "site": site}
     if config.on == "slurm":
         update["on"] = "local"
     return config.model_copy(update=update).model_dump(mode="json")

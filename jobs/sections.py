@@ -160,8 +160,8 @@ class SiteConfig(Section):
     constraint: str | None = None
     interface: str | None = None
     """The network between the nodes (ib0); None: by route."""
-    dashboard: bool = True
-    """Ray's dashboard of a Slurm job, on its node's loopback and behind a token."""
+    dashboard: bool | None = None
+    """Ray's dashboard, on its node's loopback and behind a token. None: for a Slurm job, yes."""
     modules: Texts = ()
     environment: dict[str, str] = Field(default_factory=dict)
     setup: Texts = ()

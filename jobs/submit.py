@@ -158,7 +158,7 @@ def _ray(config: RunConfig, stage: str) -> dict[str, Any] | None:
     return {
         "object_store_mb": site.object_store_mb,
         "interface": site.interface,
-        "dashboard": site.dashboard,
+        "dashboard": site.dashboard is not False,
     }
 
 
