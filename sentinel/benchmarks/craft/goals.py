@@ -51,10 +51,13 @@ def draw_goal(book: RecipeBook, item: str, rng: np.random.Generator) -> Goal:
     """
     prefer = [str(rng.choice(items)) for items in book.tags.values()]
     count = int(rng.choice(list(COUNTS), p=list(COUNTS.values())))
-    while count > 1 and len(plan(book, item, count, prefer=prefer)) > LONGEST:
-        count -= 1
-    steps = len(plan(book, item, count, prefer=prefer))
     wanted = needed(book, item, prefer)
+    wanted = needed(
+        book, item, {r.out.name for r in wanted}
+    )  # what is made anyway serves a tag too
+    made = {r.out.name for r in wanted}
+    while count > 1 and len(plan(book, item, count, prefer=made)) > LONGEST:
+        count -= 1
     others = _distractors(
         book, wanted, rng, min(int(rng.integers(1, 4)), MOST_LISTED - len(wanted))
     )
@@ -68,20 +71,27 @@ def draw_goal(book: RecipeBook, item: str, rng: np.random.Generator) -> Goal:
         count=count,
         commands=tuple(r.command() for r in rest),
         depth=depth(book, item),
-        steps=steps,
+        steps=len(plan(book, item, count, prefer=made)),
     )
 
 
 def _distractors(
     book: RecipeBook, wanted: Sequence[Recipe], rng: np.random.Generator, n: int
 ) -> list[Recipe]:
-    """Recipes that use or resemble what the goal needs and are not needed themselves."""
+    """Recipes that use or resemble what the goal needs and are not needed themselves.
+
+    None makes another carrier of a tag that the goal needs: the listing would not say how to go on.
+    """
+    carriers = {
+        item for r in wanted for p in r.parts for item in book.carriers(p.name) if item != p.name
+    }
     names = {p.name for r in wanted for p in r.parts} | {r.out.name for r in wanted}
     words = {w for name in names for w in name.split()}
     near = [
         r
         for r in book.recipes
         if r not in wanted
+        and r.out.name not in carriers
         and (names & {p.name for p in r.parts} or words & set(r.out.name.split()))
     ]
     chosen = rng.permutation(len(near))[: max(1, n)]
