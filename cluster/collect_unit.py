@@ -76,13 +76,15 @@ class LocalUnit:
         self._plan: Plan | None = None
         self._life = self._barren = 0
         self._reopening = asyncio.Lock()
-        self._hung: asyncio.Future[None] | None = None
+        self._ended: asyncio.Future[None] | None = None
+        """Set when this life of the engine is over; an exception where it hangs."""
+        self._running: set[asyncio.Future[Done]] = set()
 
     async def open(self, plan: Plan) -> None:
         """Load the plan here."""
         self._plan = plan
         self._life += 1
-        self._hung = asyncio.get_running_loop().create_future()
+        self._ended = asyncio.get_running_loop().create_future()
         self._limited = (await self._replica.open(plan, self._life)).limited
 
     async def opened(self) -> None:
@@ -103,20 +105,23 @@ class LocalUnit:
 
     async def run(self, job: Job) -> Done | None:
         """Run the episode here; a dead engine is loaded again."""
-        life = self._life
+        life, ended = self._life, self._ended
+        assert ended is not None
         episode = asyncio.ensure_future(self._replica.run(job))
-        assert self._hung is not None
+        self._running.add(episode)
         try:
-            both: set[asyncio.Future[Any]] = {episode, self._hung}
+            both: set[asyncio.Future[Any]] = {episode, ended}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if not episode.done():
-                self._hung.result()  # raises: the engine hangs
+            if not episode.done() or episode.cancelled():
+                ended.result()  # raises where the engine hangs
+                return None
             done = await episode
         except EngineDied as error:
             await self._again(life, error)
             return None
         finally:
             episode.cancel()
+            self._running.discard(episode)
         self._barren = 0
         return done
 
@@ -129,6 +134,11 @@ class LocalUnit:
             self._died(self.deaths[-1])
             if self._barren >= BARREN_LIVES:
                 raise given_up(self._plan, self.number, self.deaths) from None
+            assert self._ended is not None
+            self._ended.set_result(None)
+            for episode in self._running:
+                episode.cancel()
+            await asyncio.gather(*self._running, return_exceptions=True)
             await self.open(self._plan)
 
     async def watch(self, wedged_seconds: float) -> None:
@@ -136,20 +146,20 @@ class LocalUnit:
         while True:
             await asyncio.sleep(period(wedged_seconds))
             self.last = await self._replica.pulse()
-            hung = self._hung
-            if self.last and self.last.stalled_seconds > wedged_seconds and hung is not None:
+            ended = self._ended
+            if self.last is None or ended is None or ended.done():
+                continue
+            if self.last.stalled_seconds > wedged_seconds:
                 cause = f"the engine hangs: no token for {self.last.stalled_seconds:.0f} s"
                 self._died(cause)
-                if not hung.done():
-                    hung.set_exception(
-                        UserError(cause, "run again without --on debug: workers are restarted")
-                    )
+                remedy = "run again without --on debug: workers are restarted"
+                ended.set_exception(UserError(cause, remedy))
 
     async def close(self) -> None:
         """End engine and sandbox; a hung engine is left to the end of the process."""
-        if self._hung is not None and self._hung.done():
+        if self._ended is not None and self._ended.done():
             with contextlib.suppress(UserError):
-                self._hung.result()
+                self._ended.result()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._replica.close(), timeout=2)
             return

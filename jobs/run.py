@@ -356,10 +356,17 @@ def has_result(config: RunConfig, run_dir: RunDir, stage: str, benchmark: str, a
     return all(run_dir.table_path(n, benchmark, agent).exists() for n in names)
 
 
+class _LogFile(logging.FileHandler):
+    """A full disk costs lines of the log; whoever writes results says so."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Nothing, where `logging` would print a traceback per line."""
+
+
 @contextmanager
 def _logging(path: Path) -> Iterator[None]:
     """Warnings to stderr, everything from INFO on to a file of the run directory."""
-    to_file = logging.FileHandler(path, encoding="utf-8")
+    to_file = _LogFile(path, encoding="utf-8")
     to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     to_screen = logging.StreamHandler()
     to_screen.setLevel(logging.WARNING)

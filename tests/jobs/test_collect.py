@@ -5,10 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import collecting
@@ -85,23 +84,6 @@ def orphans() -> list[str]:
     return found
 
 
-def when_finished(run_dir: RunDir, n: int, act: Callable[[list[Path]], None]) -> threading.Thread:
-    """Call `act` with the journals once they hold n episodes."""
-
-    def watch() -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            paths = collect_tables.journal_paths(run_dir, "clinic", "scripted")
-            if sum(p.read_bytes().count(b"\n") for p in paths) >= n:
-                act(paths)
-                return
-            time.sleep(0.01)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    return thread
-
-
 def test_a_debug_run_gives_checked_sorted_tables(reference: RunDir) -> None:
     tasks, episodes, turns = (reference.read(n) for n in ("tasks", "episodes", "turns"))
     assert episodes.num_rows == tasks.num_rows == 160
@@ -143,7 +125,7 @@ def test_a_killed_worker_is_started_again_and_only_episodes_in_flight_rerun(
     def kill(paths: list[Path]) -> None:
         os.kill(int(paths[0].stem.rpartition("-")[2]), signal.SIGKILL)
 
-    watcher = when_finished(run_dir, 30, kill)
+    watcher = collecting.when_finished(run_dir, 30, kill)
     collecting.run(collecting.config(switches, SLOW), run_dir.root, ray_cluster)
     watcher.join()
     assert_equal(run_dir, reference)
@@ -165,7 +147,7 @@ def test_a_killed_driver_resumes(
     env["PYTHONPATH"] = f"{ROOT}{os.pathsep}{support}"
     command = [sys.executable, str(support / "collecting.py"), str(run_dir.root), str(switches)]
     driver = subprocess.Popen([*command, str(SLOW)], env=env, stderr=subprocess.DEVNULL)
-    when_finished(run_dir, 30, lambda paths: driver.send_signal(signal.SIGKILL)).join()
+    collecting.when_finished(run_dir, 30, lambda paths: driver.send_signal(signal.SIGKILL)).join()
     assert driver.wait(60) == -signal.SIGKILL
     time.sleep(1.0)
     before = len(lines(run_dir))

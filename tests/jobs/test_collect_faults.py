@@ -1,0 +1,259 @@
+"""Faults while agents work: what is finished stays, the rest runs again, causes are named."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import collecting
+import pytest
+
+from cluster import collect_tables
+from cluster.pool import Cluster, open_cluster
+from cluster.run_dir import RunDir
+from jobs import status
+from jobs.config import RunConfig
+from sentinel import tables
+from sentinel.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+TASKS = 100
+"""The fewest that give every pool its kinds of questions."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SENTINEL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def debug() -> Iterator[Cluster]:
+    with open_cluster("debug", cpus=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def switches(tmp_path: Path) -> Path:
+    folder = tmp_path / "switches"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    folder = tmp_path_factory.mktemp("reference")
+    with open_cluster("debug", cpus=1) as cluster:
+        return collecting.run(troubled(folder), folder / "runs" / "r", cluster)
+
+
+def troubled(switches: Path, seconds: float = 0.0, **settings: Any) -> RunConfig:
+    raw = collecting.config(switches, seconds, limit=TASKS, **settings).model_dump(mode="json")
+    raw["agents"][0]["factory"] = "troubled_replies:make"
+    return RunConfig.from_mapping(raw)
+
+
+def lines(run_dir: RunDir) -> list[dict[str, Any]]:
+    paths = collect_tables.journal_paths(run_dir, "clinic", "scripted")
+    return [json.loads(x) for p in paths for x in p.read_bytes().split(b"\n")[:-1]]
+
+
+def assert_equal(run_dir: RunDir, reference: RunDir) -> None:
+    for name in ("tasks", "episodes", "turns"):
+        left, right = run_dir.read(name), reference.read(name)
+        if name == "episodes":  # the folder of switches is part of the agent's config
+            at = left.column_names.index("agent_hash")
+            left = left.set_column(at, "agent_hash", right["agent_hash"])
+        assert tables.diff(name, left, right) == []
+
+
+def causes(run_dir: RunDir, config: RunConfig) -> str:
+    state = status.status(run_dir.root, config)
+    assert state["stages"][0]["stage"] == "collect"
+    return "\n".join(status.lines({**state, "stages": state["stages"][:1]}))
+
+
+def test_an_engine_that_dies_is_loaded_again(
+    debug: Cluster, switches: Path, tmp_path: Path, reference: RunDir
+) -> None:
+    (switches / "die").write_text("40")
+    settings = troubled(switches)
+    run_dir = collecting.run(settings, tmp_path / "runs" / "r", debug)
+    assert_equal(run_dir, reference)
+    assert max(r["attempt"] for r in lines(run_dir)) == 2
+    assert set(Counter(r["episode_id"] for r in lines(run_dir)).values()) == {1}
+    assert "met: clinic/scripted: the engine died: CUDA error" in causes(run_dir, settings)
+
+
+def test_a_spent_budget_stops_cleanly_and_a_larger_one_goes_on(
+    debug: Cluster,
+    switches: Path,
+    tmp_path: Path,
+    reference: RunDir,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (switches / "stop").write_text("60")
+    settings, root = troubled(switches), tmp_path / "runs" / "r"
+    run_dir = collecting.run(settings, root, debug)
+    kept = len(lines(run_dir))
+    assert 0 < kept < TASKS
+    assert not run_dir.table_path("episodes", "clinic", "scripted").exists()
+    told = [x for x in capsys.readouterr().err.splitlines() if x.startswith("sentinel: ")]
+    assert told == [
+        f"sentinel: clinic/scripted stopped: the budget of $1.00 is spent; {TASKS - kept} episodes "
+        "are left"
+    ]
+    assert "stopped: the budget of $1.00 is spent" in causes(run_dir, settings)
+    (switches / "stop").unlink()
+    collecting.run(settings, root, debug)
+    assert_equal(run_dir, reference)
+    assert len(lines(run_dir)) == TASKS, "finished episodes did not run again"
+    assert "stopped" not in causes(run_dir, settings)
+
+
+def test_one_agent_that_stops_leaves_the_others_alone(
+    debug: Cluster, switches: Path, tmp_path: Path
+) -> None:
+    (switches / "stop").write_text("0")
+    raw = troubled(switches).model_dump(mode="json")
+    raw["agents"].append(collecting.agent("second", tmp_path, 0.0))
+    run_dir = collecting.run(RunConfig.from_mapping(raw), tmp_path / "runs" / "r", debug)
+    assert run_dir.read("episodes", "clinic", "second").num_rows == TASKS
+    assert lines(run_dir) == []
+
+
+def test_an_engine_that_hangs_is_named_and_the_run_goes_on_later(
+    debug: Cluster, switches: Path, tmp_path: Path, reference: RunDir
+) -> None:
+    (switches / "hang").write_text("50")
+    settings, root = troubled(switches, wedged_seconds=1.5), tmp_path / "runs" / "r"
+    with pytest.raises(UserError, match="the engine hangs: no token for"):
+        collecting.run(settings, root, debug)
+    run_dir = RunDir(root)
+    assert 0 < len(lines(run_dir)) < TASKS
+    assert "met: clinic/scripted: the engine hangs: no token" in causes(run_dir, settings)
+    collecting.run(troubled(switches, wedged_seconds=99.0), root, debug)
+    assert_equal(run_dir, reference)
+
+
+def test_back_pressure_changes_nothing_but_the_pace(
+    debug: Cluster, switches: Path, tmp_path: Path, reference: RunDir
+) -> None:
+    settings = troubled(switches, tokens_in_flight=1)
+    assert_equal(collecting.run(settings, tmp_path / "runs" / "r", debug), reference)
+
+
+def test_hung_and_dying_engines_of_actors_are_started_again(
+    ray_cluster: Cluster, switches: Path, tmp_path: Path, reference: RunDir
+) -> None:
+    (switches / "die").write_text("20")
+    (switches / "hang").write_text("30")
+    settings = troubled(switches, 0.03, wedged_seconds=3.0)
+    run_dir = collecting.run(settings, tmp_path / "runs" / "r", ray_cluster)
+    assert_equal(run_dir, reference)
+    assert set(Counter(r["episode_id"] for r in lines(run_dir)).values()) == {1}
+    found = causes(run_dir, settings)
+    assert "the engine died: CUDA error: an illegal memory access" in found
+    assert "the engine hangs: no token for" in found
+
+
+@pytest.mark.slow
+def test_a_worker_that_answers_no_more_is_killed_and_started_again(
+    ray_cluster: Cluster, switches: Path, tmp_path: Path, reference: RunDir
+) -> None:
+    """Stopped by a signal, it neither works nor dies, and obeys nobody but SIGKILL."""
+    run_dir = RunDir(tmp_path / "runs" / "r")
+    settings = troubled(switches, 0.05, wedged_seconds=4.0)
+    watcher = collecting.when_finished(
+        run_dir, 20, lambda paths: os.kill(collecting.pid_of(paths[0]), signal.SIGSTOP)
+    )
+    collecting.run(settings, run_dir.root, ray_cluster)
+    watcher.join()
+    assert_equal(run_dir, reference)
+    assert "the worker hangs: no answer for 4 s" in causes(run_dir, settings)
+
+
+@pytest.mark.slow
+def test_a_full_disk_stops_the_run_with_its_cause_and_room_lets_it_go_on(
+    tmp_path: Path, reference: RunDir
+) -> None:
+    """A small file system of its own, in a mount namespace that ends with the process."""
+    unshare = shutil.which("unshare")
+    command = [unshare or "unshare", "--mount", "--propagation", "private"]
+    if unshare is None or os.geteuid() or subprocess.run([*command, "true"]).returncode:
+        pytest.skip("a file system of a set size needs root and mount namespaces")
+    script = ROOT / "tests" / "support" / "full_disk.py"
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{script.parent}"}
+    ran = subprocess.run(
+        [*command, sys.executable, str(script), str(tmp_path)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert found["codes"] == [2, 0]
+    (cause,) = [x for x in found["first"].splitlines() if x.startswith("sentinel: ")]
+    assert "No space left on device" in cause
+    assert "Traceback" not in found["first"]
+    assert 0 < found["kept"] < TASKS
+    copy = RunDir(tmp_path / "copy")
+    assert_equal(copy, reference)
+    assert set(Counter(r["episode_id"] for r in lines(copy)).values()) == {1}
+
+
+@pytest.mark.slow
+def test_four_replicas_equal_one_and_each_of_them_works(tmp_path: Path) -> None:
+    """The embedded engine in float64: what it says depends on no company."""
+    for workers in (1, 4):
+        settings = ["agents=[nano-hasty]", "site.cpus=4", f"collect.limit={TASKS}"]
+        settings += [f"collect.workers={workers}", "collect.concurrency=8"]
+        assert collecting.start(tmp_path / str(workers), *settings).wait(200) == 0
+    one, four = (RunDir(tmp_path / str(w)) for w in (1, 4))
+    for name in ("tasks", "episodes", "turns"):
+        assert tables.diff(name, four.read(name), one.read(name)) == []
+    shares = Counter(four.read("episodes")["worker"].to_pylist())
+    assert set(shares) == {f"replica-{i}" for i in range(4)}
+
+
+@pytest.mark.slow
+def test_chaos_changes_nothing(tmp_path: Path) -> None:
+    """300 episodes; workers and drivers are killed again and again, with SIGKILL."""
+    settings = ["agents=[nano-hasty]", "collect.limit=300", "collect.concurrency=8"]
+    calm = collecting.start(tmp_path / "calm", *settings, on="debug")
+    run_dir, drivers, kills = RunDir(tmp_path / "chaos"), 0, 0
+    driver: subprocess.Popen[bytes] | None = None
+    deadline = time.monotonic() + 250
+    while time.monotonic() < deadline:
+        done = collecting.finished(run_dir, "nano-hasty")
+        if driver is None:
+            driver, begun, killed_at = collecting.start(run_dir.root, *settings), done, done
+            drivers += 1
+        if driver.poll() is not None:
+            break
+        time.sleep(0.01)
+        if drivers <= 2 and done - begun >= 80:
+            driver.kill()
+            driver.wait()
+            driver = None
+        elif done - killed_at >= 30:
+            kills, killed_at = kills + collecting.kill_a_worker(run_dir, "nano-hasty"), done
+    assert driver is not None
+    assert driver.wait(1) == calm.wait(60) == 0
+    assert drivers == 3
+    assert kills >= 3
+    for name in ("tasks", "episodes", "turns"):
+        left, right = run_dir.read(name), RunDir(tmp_path / "calm").read(name)
+        assert tables.diff(name, left, right) == []
+    assert run_dir.read("episodes").num_rows == 300
