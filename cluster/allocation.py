@@ -23,16 +23,12 @@ from cluster.meeting import End, Head, Meeting
 from cluster.ports import Ports
 from cluster.ray_health import Probe, Pulse
 from cluster.ray_node import NodePlan, NodeProcess, cleaned, token_settings
-from cluster.ray_runtime import ADDRESS_ENV, dashboard_lines
+from cluster.ray_runtime import ADDRESS_ENV, ATTEMPTS, BUSY, dashboard_lines
 from cluster.ray_temp import TempDir
 from sentinel.errors import UserError
 
 Log = Callable[[str], None]
 POLL = 0.2
-ATTEMPTS = 3
-"""Starts of a Ray whose ports someone else took meanwhile, or whose node was too busy."""
-BUSY = ("timed out during startup", "No node info found for head node")
-"""Ray gives up on a slow node after 30 s, with these words."""
 LAST_WORD = 5.0
 """Seconds in which the head's file may still say why a worker's Ray ended."""
 

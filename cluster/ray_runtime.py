@@ -37,6 +37,9 @@ MIN_OBJECT_STORE_MB = 80
 TOKEN_FILE = "token"
 """In a private Ray's temp dir, where there is a dashboard to show it to."""
 CHECK_SECONDS = 60.0
+ATTEMPTS = 3
+BUSY = ("timed out during startup", "No node info found for head node")
+"""Ray gives up on a slow node after 30 s, with these words; the next start finds files cached."""
 
 
 @dataclass
@@ -117,26 +120,29 @@ def _start(
 
     temp = TempDir.make(os.getpid(), temp_root)
     _require_token()
-    try:
-        context = ray.init(
-            address="local",
-            num_cpus=cpus if cpus is not None else available_cpus(),
-            num_gpus=gpus,
-            object_store_memory=max(object_store_mb, MIN_OBJECT_STORE_MB) * 2**20,
-            include_dashboard=dashboard,
-            dashboard_host="127.0.0.1",
-            _temp_dir=str(temp.path),
-            **options,
-        )
-    except BaseException as error:
-        ray.shutdown()
-        temp.remove()
-        if not isinstance(error, Exception):
-            raise
-        raise UserError(
-            f"Ray did not start: {_first_line(error)}",
-            "try --on debug, or see the log of `sentinel doctor`",
-        ) from error
+    options |= {
+        "num_cpus": cpus if cpus is not None else available_cpus(),
+        "num_gpus": gpus,
+        "object_store_memory": max(object_store_mb, MIN_OBJECT_STORE_MB) * 2**20,
+        "include_dashboard": dashboard,
+        "dashboard_host": "127.0.0.1",
+        "_temp_dir": str(temp.path),
+    }
+    for attempt in range(ATTEMPTS):
+        try:
+            context = ray.init(address="local", **options)
+            break
+        except BaseException as error:
+            ray.shutdown()
+            if any(sign in str(error) for sign in BUSY) and attempt + 1 < ATTEMPTS:
+                continue
+            temp.remove()
+            if not isinstance(error, Exception):
+                raise
+            raise UserError(
+                f"Ray did not start: {_first_line(error)}",
+                "try --on debug, or see the log of `sentinel doctor`",
+            ) from error
     if dashboard:
         token = temp.path / TOKEN_FILE
         token.touch(0o600)
