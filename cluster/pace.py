@@ -18,7 +18,8 @@ from cluster.stages import use_threads
 from sentinel.agent.loop import run_task
 from sentinel.benchmarks import registry
 from sentinel.benchmarks.base import Task
-from sentinel.engine import Engine
+from sentinel.engine import Engine, Stop
+from sentinel.errors import UserError
 from sentinel.tables import OUTCOME_ENDS
 
 
@@ -37,7 +38,10 @@ def measure(item: PaceItem) -> dict[str, Any]:
     Episodes without an outcome are left out. Raises UserError for what a user can mend (weights,
     data).
     """
-    return asyncio.run(_measure(item))
+    try:
+        return asyncio.run(_measure(item))
+    except Stop as stop:
+        raise UserError(str(stop)) from stop
 
 
 async def _measure(item: PaceItem) -> dict[str, Any]:

@@ -106,8 +106,12 @@ def agent_plan(
 
     mapping = agent.model_dump(exclude_none=True)
     if mapping["device"] == "auto":
-        mapping["device"] = "cuda" if visible_gpus() else "cpu"
+        mapping["device"] = "cuda" if visible_gpus() and agent.engine != "openai" else "cpu"
     collect = config.collect
+    if agent.engine == "openai" and root is not None:  # paid from the run's budget
+        mapping["spend_dir"] = str(root / "spend")
+        if collect.budget_usd is not None:
+            mapping["budget_usd"] = collect.budget_usd
     return Plan(
         run_root="" if root is None else str(root),
         cache=str(cache_dir()),

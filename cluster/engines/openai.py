@@ -57,6 +57,7 @@ class OpenAIEngine:
         concurrency: requests in flight at most; halved while the server says 429.
         timeout: seconds for one reply, however slowly it comes.
         context_window: 0 where it is not known; then the server says what does not fit.
+        template_kwargs: variables of the server's chat template, where it takes them.
         first_wait: seconds before the second attempt; doubled from there.
         clock: monotonic seconds.
         sleep: waits for seconds.
@@ -70,6 +71,7 @@ class OpenAIEngine:
         concurrency: int = 20,
         timeout: float = 120.0,
         context_window: int = 0,
+        template_kwargs: Mapping[str, Any] | None = None,
         first_wait: float = 1.0,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
@@ -79,6 +81,7 @@ class OpenAIEngine:
         self.spend = spend if spend is not None else Spend(account.agent)
         self.limit = Concurrency(concurrency, clock, sleep)
         self.revision = f"openai {openai.__version__}, {account.model} at {_host(account.url)}"
+        self._template_kwargs = dict(template_kwargs or {})
         self._timeout, self._first_wait = timeout, first_wait
         self._clock, self._sleep = clock, sleep
         self._without: set[str] = set()
@@ -201,6 +204,8 @@ class OpenAIEngine:
         }
         if request.stop:
             fields["stop"] = list(request.stop)
+        if self._template_kwargs:  # vLLM and SGLang pass it on to the chat template
+            fields["extra_body"] = {"chat_template_kwargs": self._template_kwargs}
         return {k: v for k, v in fields.items() if k not in self._without}
 
     def _adapted(self, failure: Failure) -> Failure:
@@ -260,6 +265,7 @@ def make(agent: Mapping[str, Any]) -> OpenAIEngine:
         concurrency=int(agent.get("concurrency") or 20),
         timeout=float(agent.get("request_timeout") or 120.0),
         context_window=int(agent.get("context_window") or 0),
+        template_kwargs=agent.get("template_kwargs"),
     )
 
 
