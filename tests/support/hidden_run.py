@@ -127,9 +127,9 @@ def write(run_dir: RunDir, agents: list[dict[str, Any]], broken: tuple[str, ...]
             run_dir.write_table(spec.name, BENCHMARK, name, spec.from_rows(found), **made)
 
 
-def run(settings: RunConfig, run_dir: RunDir, cluster: Cluster) -> RunDir:
+def run(settings: RunConfig, run_dir: RunDir, cluster: Cluster, part: int = PART) -> RunDir:
     """The stage, in small parts."""
-    jobs.activations.PART_EPISODES = PART
+    jobs.activations.PART_EPISODES = part
     jobs.activations.run(settings, run_dir, cluster)
     return run_dir
 
@@ -141,5 +141,5 @@ def small_model(folder: Path, seed: int = 0) -> Path:
 
 if __name__ == "__main__":
     place, model = Path(sys.argv[1]), Path(sys.argv[2])
-    with open_cluster(sys.argv[3], cpus=2, object_store_mb=100) as opened:
-        run(config([agent("a", model)]), RunDir(place), opened)
+    with open_cluster("local", cpus=2, object_store_mb=100) as opened:
+        run(config([agent("a", model)], layers=[1]), RunDir(place), opened, part=2)
