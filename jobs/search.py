@@ -120,7 +120,6 @@ def _strict(config: RunConfig, run_dir: RunDir, place: Place) -> list[dict[str, 
             place[0], manifest, place[1], digest, run=run_dir.root.name, again=config.again
         )
         found = driver.cascade(table, options)
-        _write(path, found, digest)
         from sentinel.probes.monitor import save
 
         where = Where(str(run_dir.root), *place)
@@ -129,6 +128,7 @@ def _strict(config: RunConfig, run_dir: RunDir, place: Place) -> list[dict[str, 
             if _deployable(config)
             else None
         )
+        _write(path, found, digest)
         run_dir.metric(STAGE, event="strict", benchmark=place[0], agent=place[1], monitor=monitor)
     how = {"mode": "strict", "method": options.method}
     rows = []

@@ -64,7 +64,8 @@ def score(cell: Cell, cut: Split, scorer: str, config: ScorerConfig | None = Non
 
     A model whose training episodes all ended alike scores nothing, and the reason is recorded by
     part and round; so is the number of episodes without a score. Raises UserError for an unknown
-    scorer, and for one that needs activations where the cell has none.
+    scorer, for one that needs activations where the cell has none, and where no round has any model
+    (such as fit tasks that all ended alike).
     """
     config = config or ScorerConfig()
     if scorer not in SCORERS:
@@ -97,6 +98,13 @@ def score(cell: Cell, cut: Split, scorer: str, config: ScorerConfig | None = Non
         columns.append(column)
         reasons.append(why)
     found = np.stack(columns, axis=1)
+    if np.isnan(found).all():
+        why = next((w for w in reasons if w), ["no episode can be scored"])
+        raise UserError(
+            f"scorer {scorer} of {cell.name} has no score in {cut.mode} mode at any round: "
+            f"{why[0]}",
+            "collect more tasks, or another cascade.seed",
+        )
     known, failed = cell.known, cell.failed
     rounds = [
         round_facts(
