@@ -1,4 +1,4 @@
-"""The API engine against a real server: each kind of reply is one outcome, and is charged once."""
+"""The API engine against a real server: waits, concurrency, budget, its config."""
 
 from __future__ import annotations
 
@@ -13,56 +13,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from api_engine import BILL, KEY, PRICE, ask, echo, engine, many, request
 from api_server import Answer, ApiServer, fault, said, serve, token
 
 from cluster.engines import agent_hash, check_agent, make_engine
-from cluster.engines.openai import HANGS, TRIES, OpenAIEngine, account
-from cluster.engines.openai_errors import Account
-from cluster.engines.openai_spend import Price, Spend, SpendReader
-from sentinel.agent.loop import run_episode
-from sentinel.benchmarks.base import Step, Task
+from cluster.engines.openai import HANGS, OpenAIEngine, account
+from cluster.engines.openai_spend import Spend, SpendReader
 from sentinel.engine import (
-    ContextOverflow,
     EngineError,
     Generation,
     Message,
-    Refusal,
     Request,
     Stop,
 )
 from sentinel.errors import UserError
-
-KEY = "sk-secret-0123456789"
-PRICE = Price(prompt=1000.0, cached=100.0, generated=10_000.0)
-BILL = (100 * 1000.0 + 10 * 10_000.0) / 1e6
-"""Dollars of one reply of `said`: 100 prompt and 10 generated tokens."""
-CONTEXT = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens"
-
-
-def request(text: str = "how many?", number: int = 1, **more: Any) -> Request:
-    messages = (Message("system", "be good"), Message("user", text))
-    return Request(f"e/{number}", None, messages, max_tokens=20, **more)
-
-
-def engine(server: ApiServer, **settings: Any) -> OpenAIEngine:
-    who = Account("a", "m", server.url, "SOME_KEY", KEY)
-    return OpenAIEngine(who, **{"price": PRICE, "first_wait": 0.002, "timeout": 5.0, **settings})
-
-
-def ask(script: Any, asked: Request | None = None, **settings: Any) -> tuple[Any, ApiServer]:
-    """What one request comes to: a generation or an exception; and what the server saw."""
-
-    async def run() -> Any:
-        made = engine(server, **settings)
-        try:
-            return await made.generate(asked or request())
-        except Exception as error:
-            return error
-        finally:
-            await made.close()
-
-    with serve(script) as server:
-        return asyncio.run(run()), server
 
 
 def test_an_answer() -> None:
@@ -86,87 +50,6 @@ def test_an_answer() -> None:
     }  # fmt: skip
     assert (sent["logprobs"], sent["top_logprobs"]) == (True, 5)
     assert server.keys == [f"Bearer {KEY}"]
-
-
-FIVE = (-0.1, -3.0, -4.0, -5.0, -6.0)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "chosen", "top"),
-    [
-        (None, False, False),
-        ([token(-0.1, *FIVE), token(-0.1)], True, False),
-        ([token(-0.1, *FIVE), token(-0.1, *FIVE[:4])], True, False),
-        ([{**token(-0.1, *FIVE), "logprob": None}, token(-0.1, *FIVE)], False, True),
-        ([token(-9999.0, *FIVE)], False, True),
-        ([token(-0.1, *reversed(FIVE))], True, True),
-        ([], True, True),
-        ("nonsense", False, False),
-    ],
-)
-def test_log_probabilities_are_whole_or_null(tokens: Any, chosen: bool, top: bool) -> None:
-    generation, _ = ask([said(logprobs={"content": tokens})])
-    assert (generation.logprobs is not None, generation.top_logprobs is not None) == (chosen, top)
-    if top:
-        assert generation.top_logprobs.shape == (len(tokens), 5)
-        assert (np.diff(generation.top_logprobs, axis=1) <= 0).all()
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind", "says", "attempts", "bills"),
-    [
-        (Answer(b"<html>busy</html>"), EngineError, "no JSON", TRIES, 0),
-        (Answer(b'{"choices": [{"mess'), EngineError, "no JSON", TRIES, 0),
-        (Answer(b"[1]"), EngineError, "no JSON object", TRIES, 0),
-        ({**said(), "choices": []}, EngineError, "choices: []", TRIES, TRIES),
-        ({"error": {"message": "upstream is down"}}, EngineError, "upstream is down", TRIES, 0),
-        (said(None), EngineError, "content: null", TRIES, TRIES),
-        (said("cut", reason="error"), EngineError, "gave up", TRIES, TRIES),
-        (said("bad", reason="content_filter"), Refusal, "content filter", 1, 1),
-        (said(None, refusal="I will not"), Refusal, "I will not", 1, 1),
-        (Answer(said(), cut=50), EngineError, "connection lost", TRIES, 0),
-        (fault(500), EngineError, "HTTP 500", TRIES, 0),
-        (Answer(b"Bad Gateway", 502), EngineError, "HTTP 502", TRIES, 0),
-        (fault(418, "a teapot"), EngineError, "HTTP 418: a teapot", 1, 0),
-        (fault(400, "bad image"), EngineError, "bad image", 1, 0),
-        (fault(400, CONTEXT, code="context_length_exceeded"), ContextOverflow, "4096", 1, 0),
-        (fault(400, CONTEXT, type="BadRequestError", code=400), ContextOverflow, "4096", 1, 0),
-        (fault(413, "Prompt is too long"), ContextOverflow, "too long", 1, 0),
-        (fault(400, "filtered", code="content_filter"), Refusal, "filtered", 1, 0),
-        (fault(403, "Your input was flagged"), Refusal, "flagged", 1, 0),
-        (fault(401, f"Incorrect API key provided: {KEY}"), UserError, "SOME_KEY", 1, 0),
-        (fault(403, "no such region"), UserError, "SOME_KEY", 1, 0),
-        (fault(404, "no such model"), UserError, "no model m", 1, 0),
-        (fault(429, "pay", code="insufficient_quota"), UserError, "no credit left", 1, 0),
-        (fault(402, "pay"), UserError, "no credit left", 1, 0),
-        (fault(429, "later", headers={"retry-after": "7200"}), Stop, "7,200 s", 1, 0),
-        (fault(400, "Unsupported value: 'temperature' does not support 0", param="temperature"),
-         UserError, "temperature", 1, 0),
-    ],
-)  # fmt: skip
-def test_each_reply_is_an_outcome_of_its_own(
-    tmp_path: Path, answer: Any, kind: type[Exception], says: str, attempts: int, bills: int
-) -> None:
-    error, server = ask([answer], spend=Spend("a", folder=tmp_path))
-    assert type(error) is kind
-    assert len(server.requests) == attempts, "one layer of retries"
-    text = str(error)
-    assert says in text
-    assert KEY not in text
-    assert "\n" not in text
-    if isinstance(error, EngineError):
-        assert error.cost_usd == (pytest.approx(bills * BILL) if bills else None)
-        assert (f"({TRIES} attempts)" in text) == (attempts > 1)
-    assert SpendReader(tmp_path).total() == pytest.approx(bills * BILL)
-
-
-def test_what_a_model_cut_short_or_left_empty_is_an_answer() -> None:
-    assert ask([said("SQL: sel", reason="length")])[0].finish_reason == "length"
-    thought = ask([said(None, reason="length")])[0]
-    assert (thought.text, thought.finish_reason, thought.generated_tokens) == ("", "length", 10)
-    assert ask([said("")])[0].text == ""
-    parts = [{"type": "text", "text": "FINAL"}, {"type": "text", "text": ": null"}]
-    assert ask([said(parts)])[0].text == "FINAL: null"
 
 
 @pytest.mark.parametrize(
@@ -212,24 +95,6 @@ def test_retry_after_is_honoured(date: bool) -> None:
     assert generation.text == "FINAL: null"
     waited = server.arrived[1] - server.arrived[0]
     assert (0.9 if date else 0.4) <= waited < 2.5
-
-
-def many(script: Any, count: int, **settings: Any) -> tuple[list[Any], OpenAIEngine, ApiServer]:
-    async def run() -> tuple[list[Any], OpenAIEngine]:
-        made = engine(server, **settings)
-        try:
-            asked = [made.generate(request(f"q{i}", i)) for i in range(count)]
-            return await asyncio.gather(*asked, return_exceptions=True), made
-        finally:
-            await made.close()
-
-    with serve(script) as server:
-        results, made = asyncio.run(run())
-        return results, made, server
-
-
-def echo(asked: dict[str, Any], **settings: Any) -> dict[str, Any]:
-    return said(f"SQL: {asked['messages'][-1]['content']}", **settings)
 
 
 def test_concurrency_halves_at_429_and_recovers() -> None:
@@ -397,71 +262,6 @@ def test_text_without_bytes_is_sent_all_the_same() -> None:
     generation, server = ask([said("ok")], request("a\ud800b\x00"))
     assert generation.text == "ok"
     assert server.requests[0]["messages"][1]["content"] == "a?b\x00"
-
-
-# -- whole episodes --------------------------------------------------------------------------------
-
-
-class Env:
-    def __init__(self) -> None:
-        self.closed = 0
-
-    async def reset(self) -> str:
-        return "QUESTION: how many?"
-
-    async def step(self, action: Any) -> Step:
-        return Step("1 rows", "ok", done=action.kind == "final", answer="1")
-
-    async def close(self) -> None:
-        self.closed += 1
-
-
-def play(script: Any, env: Env | None = None, **settings: Any) -> Any:
-    async def run() -> Any:
-        made = engine(server, **settings)
-        try:
-            return await run_episode(
-                made, None, env or Env(), TASK, agent_name="a", benchmark="toy", max_tokens=20
-            )
-        finally:
-            await made.close()
-
-    with serve(script) as server:
-        return asyncio.run(run())
-
-
-TASK = Task("toy", "q", "g", "how many?", answerable=True)
-
-
-def test_episodes_end_under_names_of_their_own_and_keep_their_cost() -> None:
-    act = said("SQL: select 1")
-    answered = play([act, fault(500), said(None), said("FINAL_SQL: select 1")])
-    assert (answered.end, answered.turns, answered.prefix_property) == ("answered", 2, None)
-    assert answered.cost_usd == pytest.approx(3 * BILL)
-    assert answered.steps[0].logprobs is None
-    filtered = play([act, said("x", reason="content_filter")])
-    assert (filtered.end, filtered.turns) == ("content_filter", 1)
-    assert filtered.cost_usd == pytest.approx(2 * BILL), "a refused turn is charged as well"
-    full = play([act, fault(400, CONTEXT, code="context_length_exceeded")])
-    assert (full.end, full.turns, full.cost_usd) == ("context", 1, pytest.approx(BILL))
-    broken = play([act, {**said(), "choices": []}])
-    assert (broken.end, broken.turns) == ("engine_error", 1)
-    assert broken.cost_usd == pytest.approx((1 + TRIES) * BILL)
-    assert "choices: []" in broken.error
-
-
-def test_a_spent_budget_and_a_refused_key_record_no_episode(tmp_path: Path) -> None:
-    env = Env()
-    with pytest.raises(Stop, match="budget"):
-        play([said("SQL: select 1")], env, spend=Spend("a", 2.5 * BILL, tmp_path))
-    assert env.closed == 1
-    assert SpendReader(tmp_path).total() >= BILL, "what the lost episode cost is not forgotten"
-    with pytest.raises(UserError, match=r"refused the key in \$SOME_KEY"):
-        play([said("SQL: select 1"), fault(401)], env)
-    assert env.closed == 2
-
-
-# -- from the config -------------------------------------------------------------------------------
 
 
 def config(url: str | None, **more: Any) -> dict[str, Any]:
