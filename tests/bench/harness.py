@@ -11,7 +11,7 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -129,19 +129,27 @@ class InnerClock:
         return timed
 
 
-def main(description: str | None, bench: Callable[[bool], Iterable[Line]]) -> int:
+def main(
+    description: str | None,
+    bench: Callable[..., Iterable[Line]],
+    devices: Sequence[str] = (),
+) -> int:
     """The command line of a bench; `bench(tiny)` yields its lines. Returns the exit code.
 
     --tiny proves on a small input that the bench works and judges nothing; --check fails on a
-    missed bar. A baseline out of range fails either way, but for --tiny.
+    missed bar. A baseline out of range fails either way, but for --tiny. A bench that names the
+    `devices` it runs on takes --device (default: the first) and is called `bench(tiny, device)`.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--tiny", action="store_true", help="a small input, for correctness only")
     parser.add_argument("--check", action="store_true", help="fail when a bar is missed")
+    if devices:
+        parser.add_argument("--device", choices=devices, default=devices[0])
     args = parser.parse_args()
+    chosen = (args.device,) if devices else ()
     missed = False
     try:
-        for line in bench(args.tiny):
+        for line in bench(args.tiny, *chosen):
             print(line, flush=True)
             missed |= line.missed
     except BaselineOutOfRange as error:
