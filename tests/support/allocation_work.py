@@ -36,7 +36,14 @@ def work() -> None:
 
 def hold() -> None:
     """Print the address, then wait for a signal."""
-    for number in (signal.SIGTERM, signal.SIGUSR2):
-        signal.signal(number, lambda n, frame: sys.exit(n))
+    stops = (signal.SIGTERM, signal.SIGUSR2)
+
+    def stop(number: int, frame: object) -> None:
+        for each in stops:  # Slurm and rank 0 both send it
+            signal.signal(each, signal.SIG_IGN)
+        sys.exit(number)
+
+    for each in stops:
+        signal.signal(each, stop)
     print("HOLDS " + os.environ["SENTINEL_RAY_ADDRESS"], flush=True)
     time.sleep(600)
