@@ -87,9 +87,9 @@ def ask(
         ) from error
 
 
-def answer(command: Sequence[str]) -> str:
+def answer(command: Sequence[str], seconds: float = DEADLINE) -> str:
     """What a command printed. Raises UserError with its complaint when it failed."""
-    done = ask(command)
+    done = ask(command, seconds=seconds)
     if done.returncode:
         raise UserError(
             f"{command[0]} failed: {complaint(done)}", "is SLURM_CONF right? (scontrol ping)"
@@ -175,7 +175,7 @@ def max_array_size() -> int:
     return max(1, int(found[1])) if found else 1001
 
 
-def queue(token: str) -> dict[str, Queued]:
+def queue(token: str, seconds: float = DEADLINE) -> dict[str, Queued]:
     """Jobs of this user that carry the token, array elements one by one; also those just ended.
 
     Raises UserError when the queue cannot be read. A job that is not in it is over: Slurm forgets
@@ -183,7 +183,8 @@ def queue(token: str) -> dict[str, Queued]:
     """
     text = answer(
         ["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}",
-         "--format=%k|%i|%T|%N|%r"]
+         "--format=%k|%i|%T|%N|%r"],
+        seconds,
     )  # fmt: skip
     found = {}
     for line in text.splitlines():

@@ -201,7 +201,7 @@ def _script(
 
 def _hand_over(place: Path, name: str, *, array: bool) -> list[str]:
     """Shell lines that give submitit the pickle under the job's id, at the job's first start."""
-    key = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" if array else "$SLURM_JOB_ID"
+    key = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" if array else "${SLURM_JOB_ID}"
     index = "$SLURM_ARRAY_TASK_ID" if array else "0"
     return [
         # Since Slurm 22.05 srun does not inherit --cpus-per-task.

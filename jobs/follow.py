@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -15,9 +14,14 @@ if TYPE_CHECKING:
     from cluster.job_record import Look
     from cluster.slurm import Queued
 
+Lines = dict[str, tuple[str, str]]
+"""By what a line is about: its part that matters, and its part that changes all the time."""
 EVERY = 2.0
 SILENCE = 600.0
 """Seconds without any answer of Slurm's after which following ends."""
+AT_ONCE = 5.0
+OFTEN = 10.0
+"""Seconds between two lines about one thing of which only numbers have changed."""
 LATE = 10.0
 """Seconds that a shared disk may take to show what a job wrote at its end."""
 
@@ -30,7 +34,7 @@ def jobs(root: Path, queue: dict[str, Queued] | None = None) -> list[Look]:
     return record.look(root, submissions[-1], queue) if submissions else []
 
 
-def ask_queue(root: Path) -> dict[str, Queued] | None:
+def ask_queue(root: Path, seconds: float = 30.0) -> dict[str, Queued] | None:
     """What Slurm says of the last submission's jobs; None without one, or without Slurm."""
     import shutil
 
@@ -40,7 +44,15 @@ def ask_queue(root: Path) -> dict[str, Queued] | None:
     submissions = record.read(root)
     if not submissions or shutil.which("squeue") is None:
         return None
-    return slurm.queue(submissions[-1].token)
+    return slurm.queue(submissions[-1].token, seconds)
+
+
+def seen(root: Path) -> dict[str, Queued] | None:
+    """What Slurm says, where it answers at once; None where it does not."""
+    try:
+        return ask_queue(root, AT_ONCE)
+    except UserError:
+        return None
 
 
 def as_json(looks: list[Look]) -> list[dict[str, Any]]:
@@ -61,9 +73,9 @@ def lines(looks: list[Look]) -> list[str]:
 
 
 def follow(
-    root: Path, show: Callable[[], list[str]], *, every: float = EVERY, silence: float = SILENCE
+    root: Path, show: Callable[[], Lines], *, every: float = EVERY, silence: float = SILENCE
 ) -> None:
-    """Print what changes until every job is over; `show` gives the lines of a run's state.
+    """Print what changes until every job is over; `show` gives the lines of the run's state.
 
     Raises UserError when Slurm has not answered for `silence` seconds. Jobs are over by their own
     outcome files or by the queue, which forgets them some minutes after their end.
@@ -73,7 +85,7 @@ def follow(
     if not record.read(root):
         _follow_driver(root, show, every)
         return
-    told: set[str] = set()
+    told = _Told()
     heard = time.monotonic()
     over_since: float | None = None
     while True:
@@ -84,9 +96,9 @@ def follow(
             if time.monotonic() - heard > silence:
                 raise
             queue = None
-            _tell([f"sentinel: {error}"], told)
+            told.tell({"slurm": (f"sentinel: {error}", "")})
         looks = jobs(root, queue)
-        _tell([*show(), *(x for x in lines(looks) if "log: " not in x)], told)
+        told.tell({**show(), **{x.key: (" ".join(lines([x])[0].split()), "") for x in looks}})
         counts = record.summary(looks)
         busy = sum(counts.get(s, 0) for s in ("waiting", "running", "submitted"))
         over_since = None if busy else (over_since or time.monotonic())
@@ -96,12 +108,12 @@ def follow(
         time.sleep(every)
 
 
-def _follow_driver(root: Path, show: Callable[[], list[str]], every: float) -> None:
+def _follow_driver(root: Path, show: Callable[[], Lines], every: float) -> None:
     """Print what changes while a driver holds the run directory."""
-    told: set[str] = set()
+    told = _Told()
     while True:
         lives = _driver_lives(root)
-        _tell(show(), told)
+        told.tell(show())
         if not lives:
             return
         time.sleep(every)
@@ -130,9 +142,18 @@ def _driver_lives(root: Path) -> bool:
     return False
 
 
-def _tell(found: list[str], told: set[str]) -> None:
-    for line in found:
-        if line not in told:
-            told.add(line)
-            print(f"[{time.strftime('%H:%M:%S')}] {line.strip()}", flush=True)
-    sys.stdout.flush()
+class _Told:
+    """What was printed; a line whose numbers alone change is printed now and then."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[str, str, float]] = {}
+
+    def tell(self, found: Lines) -> None:
+        """Print what is new."""
+        now = time.monotonic()
+        for key, (text, more) in found.items():
+            before = self._last.get(key)
+            news = before is None or before[0] != text
+            if news or (before is not None and before[1] != more and now - before[2] >= OFTEN):
+                self._last[key] = (text, more, now)
+                print(f"[{time.strftime('%H:%M:%S')}] {text}{more}", flush=True)

@@ -47,11 +47,25 @@ def follow(root: Path) -> int:
     def state() -> dict[str, Any]:
         return sweep_status(root, config) if config.sweep else status(root, config)
 
-    following.follow(root, lambda: lines(state())[1:])
+    following.follow(root, lambda: _followed(state()))
     end = state()
     end["jobs"] = following.as_json(following.jobs(root, following.ask_queue(root)))
     print("\n".join(lines(end)))
     return 0 if end["complete"] else 3
+
+
+def _followed(state: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """What following prints, by what it is about: what matters, and what changes all the time."""
+    found = {}
+    for s in state["stages"]:
+        count = "" if s["complete"] or not s["of"] else f" {s['done']}/{s['of']} agents"
+        mark = f"{s['stage']}:{' done' if s['complete'] else count}"
+        if s["complete"] or s["done"] or s["progress"]:
+            found[s["stage"]] = (mark, f", {s['progress']}" if s["progress"] else "")
+    for one in state.get("elements", []):
+        done = [s["stage"] for s in one["stages"] if s["complete"]]
+        found[one["element"]] = (f"{one['element']}: {', '.join(done) or 'nothing'} done", "")
+    return found
 
 
 def sweep_status(root: Path, config: RunConfig) -> dict[str, Any]:
@@ -66,7 +80,7 @@ def sweep_status(root: Path, config: RunConfig) -> dict[str, Any]:
         "complete": all(state["complete"] for _, state in found),
         "stages": [],
         "elements": [{"element": name, **state} for name, state in found],
-        "jobs": following.as_json(following.jobs(root)),
+        "jobs": following.as_json(following.jobs(root, following.seen(root))),
         "report": None,
     }
 
@@ -80,7 +94,7 @@ def status(root: Path, config: RunConfig) -> dict[str, Any]:
     seconds = _seconds(run_dir.metrics_path)
     stages = []
     for stage in config.stages:
-        pairs = [(b.name, a.name) for b in config.benchmarks for a in config.agents]
+        pairs = [(b.name, a.name) for b, a in config.pairs]
         if stage == "report":
             pairs, done = [], []
             complete, missing = run_dir.report_path.exists(), ["report.html"]
@@ -106,7 +120,7 @@ def status(root: Path, config: RunConfig) -> dict[str, Any]:
         "name": config.name,
         "complete": all(s["complete"] for s in stages),
         "stages": stages,
-        "jobs": following.as_json(following.jobs(root)),
+        "jobs": following.as_json(following.jobs(root, following.seen(root))),
         "report": str(run_dir.report_path) if run_dir.report_path.exists() else None,
     }
 
@@ -175,17 +189,21 @@ def _jobs(rows: list[dict[str, Any]]) -> list[str]:
 
 def _progress(root: Path, stage: str) -> str | None:
     """What a stage last told of itself: the driver's line, or one per element."""
-    from cluster.files import safe_name
+    from cluster.files import read_json, safe_name
 
-    folder, found = root / "progress", []
-    for path in sorted(
-        [*folder.glob(f"{stage}.json"), *folder.glob(f"{safe_name(stage + '@')}*.json")]
-    ):
-        try:
-            value = json.loads(path.read_bytes())
-        except (OSError, ValueError):
-            continue
-        if isinstance(value, dict):
-            told = (f"{k} {v}" for k, v in sorted(value.items()) if not isinstance(v, dict | list))
-            found.append(", ".join(told))
-    return "; ".join(found) or None
+    folder = root / "progress"
+    elements = sorted(folder.glob(f"{safe_name(f'{stage}@')}*.json"))
+    found = [(p, read_json(p)) for p in (folder / f"{stage}.json", *elements)]
+    return "; ".join(told(value) for _, value in found if value is not None) or None
+
+
+def told(value: dict[str, Any]) -> str:
+    """A progress file as words: `312/2160 episodes, 3 failed, clinic/a, ETA 4 min`."""
+    from cluster.progress import duration
+
+    parts = [f"{value.get('done')}/{value.get('total')} {value.get('unit', 'items')}"]
+    parts += [f"{value['failed']} failed"] if value.get("failed") else []
+    parts += [str(value["note"])] if value.get("note") else []
+    if value.get("eta_seconds") and value.get("state") == "running":
+        parts.append(f"ETA {duration(value['eta_seconds'])}")
+    return ", ".join([*parts, *([value["state"]] if value.get("state") == "failed" else [])])

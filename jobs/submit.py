@@ -37,7 +37,7 @@ def main(args: argparse.Namespace, config: RunConfig, root: Path) -> int:
         submit.check_path(root)
         checks.refuse_twice(root)
     elements = sweep_run.elements(config, root) if config.sweep else []
-    checks.check_site(config, root)
+    checks.check_site(config)
     steps = (
         [sweep_step(config, elements, root, args.again)]
         if elements

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jobs.config import RunConfig
 
 
-def check_site(config: RunConfig, root: Path) -> None:
+def check_site(config: RunConfig) -> None:
     """Raise UserError for settings of the site that can be told wrong without asking Slurm."""
     from jobs.config import STAGES
     from jobs.config_files import hint

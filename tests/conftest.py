@@ -37,7 +37,8 @@ def slurm_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     from slurm_lab import NoLab, running_lab
 
     try:
-        with running_lab(tmp_path_factory.getbasetemp()) as root:
+        # Small arrays, so that one of four is cut.
+        with running_lab(tmp_path_factory.getbasetemp(), arguments=("--max-array", "3")) as root:
             yield root
     except NoLab as reason:
         pytest.skip(str(reason))

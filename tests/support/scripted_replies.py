@@ -1,7 +1,8 @@
 """A deterministic engine for collections: its answer depends on the conversation alone.
 
 Made by `engine: custom`, `factory: scripted_replies:make`; `model` is a folder of switches that
-tests flip: `fail` (no answer at all), `kill-TEXT` (a prompt with TEXT kills the process).
+tests flip: `fail` (no answer at all), `kill-TEXT` (a prompt with TEXT kills the process), `slow-S`
+(each reply takes S seconds longer).
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class ScriptedReplies:
         for switch in self.switches.glob("*"):
             if switch.name.startswith("kill-") and switch.name[5:] in told:
                 os.kill(os.getpid(), signal.SIGKILL)
+            if switch.name.startswith("slow-"):
+                await asyncio.sleep(float(switch.name[5:]))
             if switch.name == "fail":
                 raise EngineError("no route to the model")
         text = REPLIES[digest[0] % len(REPLIES)]
