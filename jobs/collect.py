@@ -171,7 +171,7 @@ def _parts(
         manifest = draw_pools(benchmark, tasks, cut.seed, cut.calibration, cut.heldout)
         chosen = choose(tasks, manifest.pool, config.collect.limit, config.seed)
     parts = []
-    for agent in config.agents:
+    for agent in (a for b, a in config.pairs if b.name == item.name):
         try:
             parts.append(_part(config, run_dir, item, agent, chosen, fingerprint, cluster.gpus))
         except UserError as error:

@@ -189,6 +189,28 @@ class RunConfig(Section):
         """The resolved config as canonical JSON."""
         return json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
 
+    @model_validator(mode="after")
+    def _agents_with_work(self) -> RunConfig:
+        known = [b.name for b in self.benchmarks]
+        for agent in self.agents:
+            unknown = sorted(set(agent.benchmarks or ()) - set(known))
+            if unknown:
+                raise ValueError(
+                    f"agent {agent.name} is to work on {', '.join(unknown)}, which the run does "
+                    f"not have (it has: {', '.join(known)})"
+                )
+        return self
+
+    @property
+    def pairs(self) -> tuple[tuple[BenchmarkConfig, AgentConfig], ...]:
+        """Every benchmark with every agent that works on it, in their order."""
+        return tuple(
+            (benchmark, agent)
+            for benchmark in self.benchmarks
+            for agent in self.agents
+            if agent.benchmarks is None or benchmark.name in agent.benchmarks
+        )
+
     @property
     def methods(self) -> frozenset[str]:
         """Methods of the monitors that the run fits; without any named, sentinel's."""

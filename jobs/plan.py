@@ -101,7 +101,7 @@ def _agents(config: RunConfig, episodes: int, threads: int) -> Iterator[AgentSiz
             by_id = {t.task_id: t for t in world.tasks()}
         train = [r["task_id"] for r in table if r["pool"] == "train"]
         chosen = tuple(by_id[i] for i in _drawn(train, episodes + 1, config.seed))
-        for agent in config.agents:
+        for agent in (a for b, a in config.pairs if b.name == benchmark.name):
             item = PilotItem(
                 agent_plan(config, benchmark, agent),
                 chosen,

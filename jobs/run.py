@@ -343,8 +343,7 @@ def missing_parts(config: RunConfig, run_dir: RunDir, stage: str) -> list[str]:
         return [] if run_dir.report_path.exists() else [f"report ({run_dir.report_path})"]
     return [
         f"{stage} of {benchmark.name}/{agent.name}"
-        for benchmark in config.benchmarks
-        for agent in config.agents
+        for benchmark, agent in config.pairs
         if not has_result(config, run_dir, stage, benchmark.name, agent.name)
     ]
 

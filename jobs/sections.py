@@ -72,6 +72,10 @@ class AgentConfig(Section):
     """`module:function` that makes an engine from this mapping, for `engine: custom`."""
     model: str = Field(min_length=1)
     """`nano:NAME`, a folder, or a hub id."""
+    benchmarks: Annotated[tuple[Name, ...] | None, BeforeValidator(as_tuple)] = Field(
+        default=None, min_length=1
+    )
+    """Those of the run's benchmarks that it works on; None: all."""
     revision: str | None = None
     dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
     """float64 makes what a small model says independent of the batch it was in, to the last bit."""

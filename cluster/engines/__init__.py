@@ -25,7 +25,7 @@ CHECKS = {
 }
 """Kind → `module:function` that raises UserError for what can be known before a run begins."""
 UNHASHED = frozenset(
-    {"name", "device", "tensor_parallel", "api_key_env", "max_tokens"}
+    {"name", "benchmarks", "device", "tensor_parallel", "api_key_env", "max_tokens"}
     | {"price", "concurrency", "request_timeout", "budget_usd", "spend_dir"}
     | {"gpu_memory_utilization", "kv_cache_gb", "enforce_eager", "max_batch"}
 )

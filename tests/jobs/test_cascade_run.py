@@ -285,6 +285,19 @@ def test_ray_gives_the_same_tables(config, run_dir, tmp_path):
         assert a.read_bytes() == b.read_bytes()
 
 
+def test_an_agent_may_be_kept_to_some_of_the_benchmarks():
+    two = [dict(made_rounds.WORLD), {"name": "other", "kind": "made_rounds:MadeWorld"}]
+    plain = {"engine": "transformers", "model": "nano:none"}
+    agents = [{"name": "able", **plain}, {"name": "shy", **plain, "benchmarks": ["other"]}]
+    config = made_rounds.config(benchmarks=two, agents=agents)
+    pairs = [(b.name, a.name) for b, a in config.pairs]
+    assert pairs == [("world", "able"), ("other", "able"), ("other", "shy")]
+    missing = missing_parts(config, RunDir(Path("/nowhere")), "collect")
+    assert missing == [f"collect of {b}/{a}" for b, a in pairs]
+    with pytest.raises(UserError, match="work on nothing"):
+        made_rounds.config(agents=[{**agents[1], "benchmarks": ["nothing"]}])
+
+
 def test_a_section_that_contradicts_itself_is_refused():
     for wrong, word in (
         ({"scorers": ["probe", "probe"]}, "each value once"),
