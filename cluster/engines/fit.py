@@ -239,7 +239,7 @@ def _check_memory(agent: Mapping[str, Any], found: Fit, parts: int) -> None:
 
 def _hub_shape(model: str, revision: Any) -> Shape:
     """From the local cache where the weights are there, else from what the hub says of them."""
-    from huggingface_hub import HfApi, hf_hub_download, snapshot_download
+    from huggingface_hub import HfApi, snapshot_download
 
     wanted = None if revision is None else str(revision)
     try:
@@ -251,8 +251,9 @@ def _hub_shape(model: str, revision: Any) -> Shape:
     except (OSError, ValueError):  # not in the cache, or only in part
         pass
     try:
-        info = HfApi().model_info(model, revision=wanted, timeout=HUB_SECONDS)
-        file = hf_hub_download(model, "config.json", revision=wanted)  # a gate refuses this
+        api = HfApi()
+        info = api.model_info(model, revision=wanted, timeout=HUB_SECONDS)
+        file = api.hf_hub_download(model, "config.json", revision=wanted)  # a gate refuses this
         config = json.loads(Path(file).read_text(encoding="utf-8"))
     except Exception as error:  # the hub's own errors, and those of every layer below it
         raise unreachable(model, error) from error

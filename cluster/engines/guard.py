@@ -17,7 +17,7 @@ class Guard:
     """The owner's side. Name processes with `watch`, and end the guard with `release`."""
 
     def __init__(self) -> None:
-        self._seen: set[int] = set()
+        self.watched: set[int] = set()
         # A session of its own: a signal to the owner's group must not end it first.
         self._process = subprocess.Popen(
             [sys.executable, "-I", str(Path(__file__))],
@@ -31,9 +31,9 @@ class Guard:
         """End this process, too, when the owner is gone."""
         import psutil
 
-        if pid in self._seen or self._process.stdin is None:
+        if pid in self.watched or self._process.stdin is None:
             return
-        self._seen.add(pid)
+        self.watched.add(pid)
         with contextlib.suppress(psutil.Error, OSError):
             begun = psutil.Process(pid).create_time()
             self._process.stdin.write(f"{pid} {begun!r}\n".encode())

@@ -64,6 +64,8 @@ class VllmEngine:
         self.ends = end_ids(folder, encoder)
         self.progress = 0
         """Tokens made so far, also those of unfinished requests: who watches sees it hang."""
+        self.cached_tokens = 0
+        """Prompt tokens so far that were read from the prefix cache."""
         self._running: set[asyncio.Task[Generation]] = set()
         self._count = 0
         self._closing = False
@@ -81,17 +83,15 @@ class VllmEngine:
         self.revision = f"{vllm_start.version()}, {settings.dtype}, {identity(folder)}"
         self.capacity_tokens: int | None = vllm_start.capacity(self._llm)
         """Tokens that the key-value cache holds."""
+        self._core = _with_descendants([p.pid for p in vllm_start.processes(self._llm)])
+        for process in self._core:
+            self._guard.watch(process.pid)
         asyncio.run_coroutine_threadsafe(self._watch(), self._loop)
 
     @property
     def core_pids(self) -> list[int]:
-        """Processes of vLLM's core: the scheduler's and those of its workers."""
-        found: list[int] = []
-        for process in vllm_start.processes(self._llm):
-            with contextlib.suppress(psutil.Error):
-                below = psutil.Process(process.pid).children(recursive=True)
-                found += [process.pid, *(p.pid for p in below)]
-        return found
+        """Processes of vLLM's core, alive or not: the scheduler's first, then its workers'."""
+        return [p.pid for p in self._core]
 
     async def generate(self, request: Request) -> Generation:
         """Answer one request. Raises ContextOverflow, EngineError, or EngineDied."""
@@ -150,15 +150,18 @@ class VllmEngine:
         ids: list[int] = []
         parts: list[Any] = []
         reason: str | None = None
+        cached = 0
         async with contextlib.aclosing(stream):
             async for output in stream:
                 new = output.outputs[0]
+                cached = output.num_cached_tokens or 0
                 ids += new.token_ids
                 parts.append((list(new.token_ids), new.logprobs))
                 self.progress += len(new.token_ids)
                 reason = new.finish_reason
                 if request.stop and cut(self.encoder.decode, ids, request.stop)[2]:
                     break  # closing the stream aborts the rest
+        self.cached_tokens += cached
         return self._generation(request, len(prompt), ids, parts, reason, begun)
 
     def _generation(
@@ -229,13 +232,15 @@ class VllmEngine:
         if not self._thread.is_alive():
             return
         asyncio.run_coroutine_threadsafe(self._drain(), self._loop).result()
-        left = [psutil.Process(p) for p in self.core_pids if psutil.pid_exists(p)]
         self._llm.shutdown(timeout=END_SECONDS)
-        _, alive = psutil.wait_procs(left, timeout=2)
+        _, alive = psutil.wait_procs(self._core, timeout=2)
         for process in alive:
             log.warning("%s: process %d did not end by itself", self.name, process.pid)
             with contextlib.suppress(psutil.Error):
                 process.kill()
+        # The shutdown left it to the loop to close the sockets; their context comes after them.
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._loop).result()
+        vllm_start.end_messaging(self._llm)
         self._llm = None
         self._stop_thread()
         self._guard.release()
@@ -253,6 +258,15 @@ class VllmEngine:
         self._thread.join(timeout)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+def _with_descendants(pids: Sequence[int]) -> list[psutil.Process]:
+    found: list[psutil.Process] = []
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            root = psutil.Process(pid)
+            found += [root, *root.children(recursive=True)]
+    return found
 
 
 def make(agent: Mapping[str, Any]) -> VllmEngine:

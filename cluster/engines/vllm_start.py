@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -109,6 +110,10 @@ async def start(folder: Path, settings: Settings) -> Any:
             ) from error
 
 
+_LOCK = threading.Lock()
+"""The environment belongs to the process: engines of one process start one after another."""
+
+
 @contextmanager
 def _environment(settings: Settings) -> Iterator[None]:
     """Variables that vLLM reads while it starts; they are put back afterwards."""
@@ -125,12 +130,13 @@ def _environment(settings: Settings) -> Iterator[None]:
         wanted["OMP_NUM_THREADS"] = given.get("OMP_NUM_THREADS") or "1"
         if settings.kv_bytes is not None:
             wanted["VLLM_CPU_KVCACHE_SPACE"] = None  # whole gigabytes, and it would win
-    before = {name: given.get(name) for name in wanted}
-    try:
-        _set(wanted)
-        yield
-    finally:
-        _set(before)
+    with _LOCK:
+        before = {name: given.get(name) for name in wanted}
+        try:
+            _set(wanted)
+            yield
+        finally:
+            _set(before)
 
 
 def _set(variables: Mapping[str, str | None]) -> None:
@@ -197,6 +203,15 @@ def processes(llm: Any) -> list[Any]:
     """The core's processes, as `multiprocessing` started them."""
     resources = getattr(getattr(llm, "engine_core", None), "resources", None)
     return list(getattr(getattr(resources, "engine_manager", None), "processes", ()))
+
+
+def end_messaging(llm: Any) -> None:
+    """End the ZeroMQ context of an engine that is shut down: vLLM leaves it, and its threads."""
+    context = getattr(getattr(llm.engine_core, "resources", None), "ctx", None)
+    if context is not None:
+        thread = threading.Thread(target=context.term, name="zmq-term", daemon=True)
+        thread.start()
+        thread.join(timeout=2)  # it waits for sockets that somebody still holds
 
 
 def capacity(llm: Any) -> int | None:
