@@ -185,12 +185,17 @@ def states(
     run_dir.write_table("layer_sweep", "world", agent, LAYER_SWEEP.from_rows(sweep), **put)
 
 
-def config(agents: Sequence[str] = ("able", "weak"), **settings: Any) -> RunConfig:
-    """A run of both monitors on the world."""
+def config(agents: Sequence[Any] = ("able", "weak"), **settings: Any) -> RunConfig:
+    """A run of the cascade on the world; agents by name, or as mappings."""
     raw: dict[str, Any] = {
         "name": "rounds",
         "benchmarks": [dict(WORLD)],
-        "agents": [{"name": a, "engine": "transformers", "model": "nano:none"} for a in agents],
+        "agents": [
+            a
+            if isinstance(a, dict)
+            else {"name": a, "engine": "transformers", "model": "nano:none"}
+            for a in agents
+        ],
         "monitors": [{"name": "cascade", "method": "cascade"}],
         "label": "success",
         "cascade": {"seeds": 3, "targets": ["0.85", "0.95"], "strict_targets": ["0.8", "0.9"]},
