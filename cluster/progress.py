@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TextIO
 
 from cluster import files
@@ -13,6 +18,10 @@ from cluster.run_dir import RunDir
 
 LINE_SECONDS = 30.0
 FILE_SECONDS = 1.0
+BEAT_SECONDS = 10.0
+"""A running stage writes its file at least so often, also while nothing finishes."""
+SILENT_SECONDS = 60.0
+"""Age of a running stage's file after which its process counts as gone."""
 
 
 class Progress:
@@ -47,17 +56,24 @@ class Progress:
         self._bar: Any = None
         self._task: Any = None
         self._link: Any = None
+        self._about = about(run_dir)
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._beat = threading.Thread(target=self._beats, name="progress", daemon=True)
 
     def __enter__(self) -> Progress:
         from cluster.progress_board import Link
 
         if self._stream.isatty():
             self._open_bar()
-        self._link = Link.open(self._run_dir.root.name) if self._run_dir is not None else None
+        self._link = Link.open(self._about) if self._run_dir is not None else None
         self._write("running")
+        self._beat.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._over.set()
+        self._beat.join()
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -72,14 +88,21 @@ class Progress:
 
     def tick(self) -> None:
         """Draw what is due; call it also while nothing finishes."""
-        now = time.monotonic()
-        if self._bar is not None:
-            more = ", ".join([self._head(), *self._numbers()])
-            self._bar.update(self._task, completed=self.done, description=more)
-        elif now - self._last_line >= self._line_seconds:
-            self._print()
-        if now - self._last_file >= FILE_SECONDS:
-            self._write("running")
+        with self._lock:
+            now = time.monotonic()
+            if self._bar is not None:
+                more = ", ".join([self._head(), *numbers(self.counts)])
+                self._bar.update(self._task, completed=self.done, description=more)
+            elif now - self._last_line >= self._line_seconds:
+                self._print()
+            if now - self._last_file >= FILE_SECONDS:
+                self._write("running")
+
+    def _beats(self) -> None:
+        """What keeps a stage with long items alive for those who read its file."""
+        while not self._over.wait(BEAT_SECONDS):
+            with suppress(OSError):  # a full disk is met, and told, by whoever writes results
+                self.tick()
 
     @property
     def eta_seconds(self) -> float | None:
@@ -94,7 +117,7 @@ class Progress:
         parts = [f"{self._head()}: {self.done}/{self.total} {self.unit}"]
         if self.failed:
             parts.append(f"{self.failed} failed")
-        parts += self._numbers()
+        parts += numbers(self.counts, self.done < self.total)
         if self.note:
             parts.append(self.note)
         eta = self.eta_seconds
@@ -104,19 +127,6 @@ class Progress:
         elif eta is not None:
             parts.append(f"ETA {duration(eta)}")
         return ", ".join(parts)
-
-    def _numbers(self) -> list[str]:
-        """What else is known of the stage, for a line."""
-        counts, parts = self.counts, []
-        if counts.get("cached"):
-            parts.append(f"{counts['cached']:.0f} from before")
-        if counts.get("replicas") and self.done < self.total:
-            parts.append(f"{counts.get('replicas_busy', 0):.0f}/{counts['replicas']:.0f} busy")
-        if counts.get("tokens_per_second"):
-            parts.append(f"{counts['tokens_per_second']:,.0f} tokens/s")
-        if "spend_usd" in counts:
-            parts.append(f"${counts['spend_usd']:.2f}")
-        return parts
 
     def _head(self) -> str:
         return self.stage
@@ -169,7 +179,49 @@ class Progress:
             "counts": dict(self.counts),
             "eta_seconds": None if eta is None else round(eta, 1),
             "at": time.time(),
+            **self._about,
         }
+
+
+def numbers(counts: Mapping[str, float], running: bool = True) -> list[str]:
+    """What `Progress.counts` adds to a line; replicas and their pace only while they work."""
+    parts = []
+    if counts.get("cached"):
+        parts.append(f"{counts['cached']:.0f} from before")
+    if counts.get("replicas") and running:
+        parts.append(f"{counts.get('replicas_busy', 0):.0f}/{counts['replicas']:.0f} busy")
+    if counts.get("tokens_per_second") and running:
+        parts.append(f"{counts['tokens_per_second']:,.0f} tokens/s")
+    if "spend_usd" in counts:
+        parts.append(f"${counts['spend_usd']:.2f}")
+    return parts
+
+
+def about(run_dir: RunDir | None) -> dict[str, Any]:
+    """Whose progress it is: run, host, process, and the Slurm job that this process belongs to."""
+    job = os.environ.get("SLURM_JOB_ID")
+    found = {
+        "run": None if run_dir is None else run_dir.root.name,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "slurm_job": job,
+    }
+    return {k: v for k, v in found.items() if v is not None}
+
+
+def silent_seconds(path: Path) -> float:
+    """How long ago a file was written, by the clock of the disk that it lies on.
+
+    The clocks of nodes may differ by more than a running stage is silent. Where nothing can be
+    written beside the file, this machine's clock is all there is.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=path.parent) as here:
+            now = os.fstat(here.fileno()).st_mtime
+    except OSError:
+        now = time.time()
+    with path.open("rb") as file:  # opened: a network disk then looks again
+        return max(now - os.fstat(file.fileno()).st_mtime, 0.0)
 
 
 def read_progress(run_dir: RunDir) -> list[dict[str, Any]]:

@@ -56,12 +56,15 @@ def gauge_values(state: Mapping[str, Any]) -> dict[str, float]:
 
 
 class Board:
-    """The actor. Holds what every stage of the run last said."""
+    """The actor. Holds what every stage of the run last said.
 
-    def __init__(self, run: str) -> None:
+    `about`: the run, and where its driver is (`cluster.progress.about`).
+    """
+
+    def __init__(self, about: Mapping[str, Any]) -> None:
         from ray.util.metrics import Gauge
 
-        self.run = run
+        self.about = dict(about)
         self._gauges = {
             name: Gauge(f"sentinel_{name}", description=text, tag_keys=("run", "stage"))
             for name, text in GAUGES.items()
@@ -73,13 +76,18 @@ class Board:
         """Show a stage's state (as in `progress/<stage>.json`) and its line."""
         stage = str(state["stage"])
         self._stages[stage] = dict(state)
-        tags = {"run": self.run, "stage": stage}
+        tags = {"run": str(self.about["run"]), "stage": stage}
         for name, value in gauge_values(state).items():
             self._gauges[name].set(value, tags=tags)
         now = time.monotonic()
         if state["state"] != "running" or now - self._said.get(stage, -LINE_SECONDS) > LINE_SECONDS:
             self._said[stage] = now
             print(line, flush=True)
+
+    def __repr__(self) -> str:
+        """What the dashboard's list of actors says of it."""
+        job = self.about.get("slurm_job")
+        return f"progress of {self.about['run']}" + (f" in Slurm job {job}" if job else "")
 
     def get(self) -> dict[str, Mapping[str, Any]]:
         """Stage → what it last said."""
@@ -94,7 +102,7 @@ class Link:
         self._sent: Any = None
 
     @classmethod
-    def open(cls, run: str) -> Link | None:
+    def open(cls, about: Mapping[str, Any]) -> Link | None:
         """The board of this process's Ray, started if need be; None without Ray."""
         if "ray" not in sys.modules:
             return None
@@ -106,7 +114,7 @@ class Link:
             actor = (
                 ray.remote(Board)
                 .options(name=NAME, num_cpus=0, get_if_exists=True, max_restarts=1)
-                .remote(run)
+                .remote(dict(about))
             )
         except (ray.exceptions.RayError, ValueError) as error:
             log.warning("no progress on the dashboard: %s", error)

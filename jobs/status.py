@@ -102,6 +102,7 @@ def status(root: Path, config: RunConfig) -> dict[str, Any]:
             done = [p for p in pairs if has_result(config, run_dir, stage, *p)]
             complete = len(done) == len(pairs)
             missing = ["/".join(p) for p in pairs if p not in done]
+        live = [] if complete else progress_of(run_dir.root, stage)
         stages.append(
             {
                 "stage": stage,
@@ -111,7 +112,8 @@ def status(root: Path, config: RunConfig) -> dict[str, Any]:
                 "items": _items(run_dir.root, stage),
                 "missing": [] if complete else missing,
                 "seconds": seconds.get(stage),
-                "progress": None if complete else _progress(run_dir.root, stage),
+                "progress": "; ".join(map(told, live)) or None,
+                "live": live,
                 "causes": causes(run_dir.metrics_path, stage),
             }
         )
@@ -120,6 +122,7 @@ def status(root: Path, config: RunConfig) -> dict[str, Any]:
         "name": config.name,
         "complete": all(s["complete"] for s in stages),
         "stages": stages,
+        "spent_usd": _spent(root),
         "jobs": following.as_json(following.jobs(root, following.seen(root))),
         "report": str(run_dir.report_path) if run_dir.report_path.exists() else None,
     }
@@ -143,12 +146,22 @@ def lines(state: dict[str, Any]) -> list[str]:
         done = sum(s["complete"] for s in one["stages"])
         mark = "done   " if one["complete"] else "missing"
         out.append(f"  {one['element']:40} {mark} {done}/{len(one['stages'])} stages")
+    if state.get("spent_usd") is not None:
+        out.append(f"  paid to APIs: ${state['spent_usd']:,.2f}")
     out += _jobs(state["jobs"])
     if state["report"]:
         out.append(f"report: {state['report']}")
     if not state["complete"]:
         out.append(f"go on with: sentinel run --run-dir '{state['run_dir']}'")
     return out
+
+
+def _spent(root: Path) -> float | None:
+    """Dollars of every reply that the run's APIs billed; None without any such agent."""
+    from cluster.engines.openai_spend import SpendReader
+
+    folder = root / "spend"
+    return round(SpendReader(folder).total(), 6) if folder.is_dir() else None
 
 
 def _items(root: Path, stage: str) -> int:
@@ -187,23 +200,48 @@ def _jobs(rows: list[dict[str, Any]]) -> list[str]:
     return following.lines([Look(**row) for row in rows])
 
 
-def _progress(root: Path, stage: str) -> str | None:
-    """What a stage last told of itself: the driver's line, or one per element."""
-    from cluster.files import read_json, safe_name
+def progress_of(root: Path, stage: str) -> list[dict[str, Any]]:
+    """What a stage last told of itself: its driver, and each element that ran beside it.
 
-    folder = root / "progress"
+    `state` is `silent` for one that says it runs and has not written for a minute: it was killed,
+    or its node is gone. `silent_seconds` says since when.
+    """
+    from cluster.files import read_json, safe_name
+    from cluster.progress import SILENT_SECONDS, silent_seconds
+
+    folder, found = root / "progress", []
     elements = sorted(folder.glob(f"{safe_name(f'{stage}@')}*.json"))
-    found = [(p, read_json(p)) for p in (folder / f"{stage}.json", *elements)]
-    return "; ".join(told(value) for _, value in found if value is not None) or None
+    for path in (folder / f"{stage}.json", *elements):
+        value = read_json(path)
+        if value is None:
+            continue
+        if value.get("state") == "running":
+            try:
+                age = silent_seconds(path)
+            except OSError:  # gone meanwhile
+                continue
+            value["silent_seconds"] = round(age, 1)
+            if age > SILENT_SECONDS:
+                value["state"] = "silent"
+        found.append(value)
+    return found
 
 
 def told(value: dict[str, Any]) -> str:
-    """A progress file as words: `312/2160 episodes, 3 failed, clinic/a, ETA 4 min`."""
-    from cluster.progress import duration
+    """A progress file as words: `312/2160 episodes, 3 failed, 2/2 busy, 810 tokens/s, ETA 4 min`.
 
+    Rates and replicas are those of a stage that runs.
+    """
+    from cluster.progress import duration, numbers
+
+    running = value.get("state") == "running"
     parts = [f"{value.get('done')}/{value.get('total')} {value.get('unit', 'items')}"]
     parts += [f"{value['failed']} failed"] if value.get("failed") else []
+    parts += numbers(value.get("counts") or {}, running)
     parts += [str(value["note"])] if value.get("note") else []
-    if value.get("eta_seconds") and value.get("state") == "running":
+    if value.get("eta_seconds") and running:
         parts.append(f"ETA {duration(value['eta_seconds'])}")
+    if value.get("state") == "silent":
+        where = f" on {value['host']}" if value.get("host") else ""
+        parts.append(f"stopped answering {duration(value['silent_seconds'])} ago{where}")
     return ", ".join([*parts, *([value["state"]] if value.get("state") == "failed" else [])])

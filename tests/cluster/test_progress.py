@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,19 @@ def test_lines_in_a_log_and_a_file_for_status(tmp_path: Path) -> None:
     assert lines[-1].startswith("collect: 4/4 episodes, 1 failed, 2 workers, took ")
     (state,) = read_progress(run)
     assert (state["state"], state["done"], state["total"], state["failed"]) == ("done", 4, 4, 1)
+
+
+def test_the_file_is_written_while_nothing_finishes(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("cluster.progress.BEAT_SECONDS", 0.05)
+    monkeypatch.setattr("cluster.progress.FILE_SECONDS", 0.0)
+    run = RunDir(tmp_path)
+    with Progress("heads", 2, run_dir=run, stream=io.StringIO()):
+        (before,) = read_progress(run)
+        deadline = time.monotonic() + 20
+        while read_progress(run)[0]["at"] == before["at"] and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert read_progress(run)[0]["at"] > before["at"]
+    assert read_progress(run)[0]["state"] == "done"
 
 
 def test_a_quiet_log_between_lines(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,61 @@ def test_exit_code_and_json(run, capsys):
     (root / "report.html").write_text("")
     assert cli.main(["status", str(root)]) == 0
     assert "missing" not in capsys.readouterr().out
+
+
+def driver(root, age=0.0, **more):
+    """A progress file as collection writes it, `age` seconds old by the disk's clock."""
+    counts = {"cached": 20, "replicas": 2, "replicas_busy": 1, "tokens_per_second": 810.4}
+    counts |= {"spend_usd": 0.125}
+    path = root / "progress" / "collect.json"
+    value = {"stage": "collect", "state": "running", "done": 31, "total": 60, "failed": 3,
+             "unit": "episodes", "note": "w/a", "counts": counts, "eta_seconds": 240.0,
+             "host": "n7", **more}  # fmt: skip
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(value))
+    then = path.stat().st_mtime - age
+    os.utime(path, (then, then))
+
+
+def test_a_running_stage_tells_its_numbers(run):
+    driver(run[0])
+    (first, *_) = status(*run)["stages"]
+    assert first["progress"] == (
+        "31/60 episodes, 3 failed, 20 from before, 1/2 busy, 810 tokens/s, $0.12, w/a, ETA 4 min"
+    )
+    assert first["live"][0]["counts"]["replicas_busy"] == 1
+
+
+def test_a_stage_that_writes_no_more_has_stopped_answering(run):
+    driver(run[0], age=50)
+    assert "ETA" in status(*run)["stages"][0]["progress"]
+    driver(run[0], age=300)
+    state = status(*run)
+    told = state["stages"][0]["progress"]
+    assert "stopped answering 5 min ago on n7" in told
+    assert not {"busy", "tokens/s", "ETA"} & set(told.split())
+    assert any(told in line for line in lines(state))
+
+
+def test_its_age_is_told_by_the_disk_whatever_this_clock_says(run, monkeypatch):
+    driver(run[0])
+    monkeypatch.setattr("time.time", lambda: 4e9)
+    assert status(*run)["stages"][0]["live"][0]["state"] == "running"
+    # A folder that this user cannot write to leaves nothing but the clock.
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: open("/proc/none/none"))
+    assert status(*run)["stages"][0]["live"][0]["state"] == "silent"
+
+
+def test_a_stage_that_ended_early_is_not_silent(run):
+    driver(run[0], age=9999, state="failed")
+    assert status(*run)["stages"][0]["progress"].endswith("$0.12, w/a, failed")
+
+
+def test_what_apis_were_paid_is_told(run):
+    assert status(*run)["spent_usd"] is None
+    (run[0] / "spend").mkdir()
+    (run[0] / "spend" / "a.jsonl").write_text('{"agent": "a", "request": "1", "usd": 1.25}\n')
+    assert "  paid to APIs: $1.25" in lines(status(*run))
 
 
 def test_no_run_there(tmp_path, capsys):
