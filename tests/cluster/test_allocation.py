@@ -155,6 +155,8 @@ def test_two_nodes_form_one_ray_with_the_devices_that_slurm_gave(
     assert devices == {("n1", "1"), ("n2", "0")}
     assert all(t["ids"] == [t["visible"]] for t in found["tasks"])
     assert sorted(t["item"] for t in found["tasks"]) == list(range(6))
+    # One engine over both machines: a worker per device, each beside its own.
+    assert {(w["host"], w["visible"]) for w in found["span"]} == devices
     assert job.left() == []
     assert temp_dirs(slurm) == []
     assert not list(job.folder.glob("*head.json"))  # it held the token
