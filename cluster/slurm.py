@@ -101,7 +101,7 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
     """The last line of standard error without the command's name."""
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     last = lines[-1] if lines else f"exit code {done.returncode}"
-    return re.sub(r"^\w+: (error: |fatal: )?", "", last)[:300]
+    return re.sub(r"^(\w+: (error: |fatal: )?|allocation failure: )", "", last)[:300]
 
 
 def no_slurm(command: str) -> UserError:

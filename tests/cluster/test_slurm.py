@@ -67,7 +67,7 @@ def test_no_slurm_is_one_line(tmp_path, monkeypatch):
 
 def test_a_controller_that_is_silent_is_one_line(tmp_path, monkeypatch):
     fake_slurm.install(tmp_path / "bin", monkeypatch, sinfo="exec sleep 5")
-    with pytest.raises(UserError, match="no answer within 0.2 s"):
+    with pytest.raises(UserError, match=r"no answer within 0\.2 s"):
         slurm.ask(["sinfo"], seconds=0.2)
 
 

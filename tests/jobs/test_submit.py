@@ -137,7 +137,7 @@ def test_a_partition_that_is_down_is_refused():
 
 
 def test_an_unknown_stage_of_a_site_is_named():
-    with pytest.raises(UserError, match="no stage 'colect'.*did you mean collect"):
+    with pytest.raises(UserError, match=r"no stage 'colect'.*did you mean collect"):
         check_site(config(site={"stages": {"colect": {"cpus": 1}}}))
     with pytest.raises(UserError, match="names a running Ray"):
         check_site(config(site={"address": "1.2.3.4:6379"}))

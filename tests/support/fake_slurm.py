@@ -1,4 +1,4 @@
-"""Slurm's commands as small scripts, for what a healthy lab does not say: banners, refusals, silence."""
+"""Slurm's commands as small scripts, for what a healthy lab does not say: banners, refusals."""
 
 from __future__ import annotations
 
