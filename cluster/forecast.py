@@ -31,7 +31,11 @@ class AgentSize:
     agent: str
     episodes: int
     gpus: int
+    """Devices of each replica."""
     pilot: Pilot
+    replicas: int | None = None
+    """How many it runs at most, where that is fewer than the run's workers: an API's agent is one
+    process, a machine's memory holds so many."""
 
     def total(self, per_episode: Mean) -> dict[str, float | None]:
         """`mean`, `low` and `high` (95 %) of a sum over all episodes; no interval from one."""
@@ -125,19 +129,27 @@ def learn(
 
 
 def collection(sizes: Sequence[AgentSize], workers: int, cpus: int) -> StageForecast:
-    """The collect stage: agents one after the other, `workers` replicas each."""
-    hours = sum(s.replica_hours for s in sizes) / workers
-    memory = max(s.pilot.peak_mb for s in sizes) * workers + DRIVER_MB
-    gpus = max(s.gpus for s in sizes) * workers
+    """The collect stage: agents one after the other, `workers` replicas each at most."""
+    replicas = [min(workers, s.replicas or workers) for s in sizes]
+    hours = sum(s.replica_hours / n for s, n in zip(sizes, replicas, strict=True))
+    memory = max(s.pilot.peak_mb * n for s, n in zip(sizes, replicas, strict=True)) + DRIVER_MB
+    gpus = max(s.gpus * n for s, n in zip(sizes, replicas, strict=True))
     episodes = sum(s.pilot.episodes for s in sizes)
     return StageForecast(
         "collect", hours, cpus, gpus, asked(memory), f"pilot of {episodes} episodes"
     )
 
 
-def later(stage: str, size: RunSize, rates: Mapping[str, Any], cpus: int) -> StageForecast:
-    """A stage after collection; without a rate it is named, never guessed."""
+def later(
+    stage: str, size: RunSize, rates: Mapping[str, Any], cpus: int, gpus: int = 0
+) -> StageForecast:
+    """A stage after collection; without a rate it is named, never guessed.
+
+    `gpus`: those it works on; rates are of CPUs.
+    """
     used = cpus if stage in PARALLEL else 1
+    if gpus:
+        return StageForecast(stage, None, used, gpus, None, "never measured on a GPU")
     rate = rates["stages"].get(stage)
     if rate is None:
         return StageForecast(stage, None, used, 0, None, "never measured")

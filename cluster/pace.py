@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster.engines import make_engine
+from cluster.engines import start_engine
 from cluster.replica import Plan
 from cluster.stages import use_threads
 from sentinel.agent.loop import run_task
@@ -52,7 +52,7 @@ async def _measure(item: PaceItem) -> dict[str, Any]:
     seconds = 0.0
     try:
         benchmark.prepare(Path(plan.cache))
-        engine = make_engine(plan.agent)
+        engine = await start_engine(plan.agent)
         use_threads(item.threads)
         for number, task in enumerate(item.tasks):
             start = time.perf_counter()

@@ -1,7 +1,7 @@
 """A pilot: a few episodes of one agent, run together, and what they cost.
 
 The pilot runs in a process of its own, so that the memory it reports is the agent's and no
-leftover of another one.
+leftover of another one. What an API bills for it is paid from the run's budget.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster.engines import make_engine
+from cluster.engines import start_engine
 from cluster.memory import PeakMemory
 from cluster.replica import Plan
 from cluster.stages import use_threads
 from sentinel.agent.loop import run_task
 from sentinel.benchmarks import registry
 from sentinel.benchmarks.base import Task
+from sentinel.engine import Engine, EngineDied, Stop
 from sentinel.episodes import Episode
 from sentinel.errors import UserError
 from sentinel.tables import OUTCOME_ENDS
@@ -59,7 +60,7 @@ class Pilot:
     """What n episodes of one agent cost.
 
     `seconds` is their wall time together on one replica, `load_seconds` that of the engine before
-    them, `peak_mb` the process tree's memory. `dollars` is None for a local engine.
+    them, `peak_mb` the process tree's memory. `dollars` (per episode) is None for a local engine.
     """
 
     episodes: int
@@ -106,29 +107,42 @@ async def _play(item: PilotItem) -> tuple[float, float, list[Episode]]:
     plan = item.plan
     gate = asyncio.Semaphore(item.concurrency)
     benchmark = registry.load(dict(plan.benchmark))
-    engine = None
+    engine: Engine | None = None
+    stops: list[str] = []
     start = time.perf_counter()
     try:
         benchmark.prepare(Path(plan.cache))
-        engine = make_engine(plan.agent)
+        engine = await start_engine(plan.agent)
         use_threads(item.threads)
 
-        async def one(task: Task) -> Episode:
+        async def one(task: Task) -> Episode | None:
             async with gate:
-                return await run_task(
-                    engine,
-                    benchmark,
-                    task,
-                    agent=plan.agent["name"],
-                    max_tokens=plan.max_tokens,
-                    temperature=plan.temperature,
-                    seed=plan.seed,
-                )
+                try:
+                    return await run_task(
+                        engine,
+                        benchmark,
+                        task,
+                        agent=plan.agent["name"],
+                        max_tokens=plan.max_tokens,
+                        temperature=plan.temperature,
+                        seed=plan.seed,
+                    )
+                except Stop as stop:  # the budget: those in flight still finish
+                    stops.append(str(stop))
+                    return None
 
         await one(item.tasks[0])  # warms up; its time is the engine's
         loaded = time.perf_counter()
-        episodes = await asyncio.gather(*(one(t) for t in item.tasks[1:]))
-        return loaded - start, time.perf_counter() - loaded, list(episodes)
+        played = await asyncio.gather(*(one(t) for t in item.tasks[1:]))
+        seconds = time.perf_counter() - loaded
+        episodes = [episode for episode in played if episode is not None]
+        if stops and not episodes:
+            raise UserError(stops[0])
+        return loaded - start, seconds, episodes
+    except EngineDied as error:
+        raise UserError(
+            f"the engine of {plan.where} died in its pilot: {error}", "sentinel doctor CONFIG"
+        ) from error
     finally:
         if engine is not None:
             await engine.close()

@@ -6,7 +6,6 @@ The same class is a Ray actor (`cluster.collect_actor`) and a plain object in a 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import os
 import socket
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster import devices
-from cluster.engines import make_engine
+from cluster.engines import start_engine
+from cluster.files import no_space
 from cluster.journal import Journal, JournalBroken
 from cluster.metered import Metered, Pulse, TokenGate
 from cluster.provenance import note_template
@@ -131,9 +131,7 @@ class Replica:
         devices.check(plan.gpus, plan.where)
         # Loading takes up to minutes: meanwhile this process must answer.
         await asyncio.to_thread(self._load_benchmark, plan)
-        engine = await asyncio.to_thread(make_engine, plan.agent)
-        if inspect.isawaitable(engine):
-            engine = await engine
+        engine = await start_engine(plan.agent)
         use_threads(self.threads)  # again: the engine may have loaded torch
         limit = plan.tokens_in_flight or getattr(engine, "capacity_tokens", None)
         if getattr(engine, "encoder", None) is None:
@@ -142,7 +140,8 @@ class Replica:
         # A file of its own for every life of every replica: nobody appends to another's.
         name = f"{time.time_ns():020d}-{self.number}-{life}-{os.getpid()}"
         run_dir = RunDir(plan.run_root)
-        note_template(run_dir, plan.agent["name"], engine)
+        with no_space(run_dir.root):
+            note_template(run_dir, plan.agent["name"], engine)
         self._journal = run_dir.journal(STAGE, plan.agent["name"], name, plan.benchmark["name"])
         self._plan = plan
         return Opened(str(self._journal.path), limit is not None)

@@ -1,7 +1,8 @@
 """`sentinel plan CONFIG`: GPU hours, tokens, dollars, memory and CPUs, before anything is spent.
 
 A pilot runs a few train questions of every agent through the run's own engines; the stages after
-collection are scaled from the measured rates of a finished run. The result is kept as `plan.json`
+collection are scaled from the measured rates of a finished run. What an API bills for the pilot is
+paid from the run's `collect.budget_usd`, as its episodes will be. The result is kept as `plan.json`
 in the run directory, where a submission to Slurm reads what to ask for.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ from jobs.config import RunConfig
 from sentinel.errors import UserError
 
 if TYPE_CHECKING:
+    from cluster.engines.fit import Fit
     from cluster.forecast import AgentSize, RunSize
     from jobs.sections import AgentConfig
 
@@ -53,64 +56,111 @@ def main(args: argparse.Namespace) -> int:
         files.write_json(args.learn.expanduser().absolute(), rates.learned(config, RunDir(root)))
         print(f"rates of {root}: {args.learn}")
         return 0
-    found = plan(config, args.episodes, rates.load(args.rates))
+    found = plan(config, root, args.episodes, rates.load(args.rates))
     root.mkdir(parents=True, exist_ok=True)
     files.write_json(root / FILE, found)
     if args.json:
         print(json.dumps(found, indent=2, allow_nan=False))
     else:
-        print("\n".join(table(found)))
+        print("\n".join([*table(found), *paid(config, root, found)]))
         print(f"plan: {root / FILE}")
     return 0
 
 
-def plan(config: RunConfig, episodes: int, known: dict[str, Any]) -> dict[str, Any]:
+def plan(config: RunConfig, root: Path, episodes: int, known: dict[str, Any]) -> dict[str, Any]:
     """Pilot and forecast as JSON-able values: one entry per stage, and `agents`.
 
-    Raises UserError for an agent whose pilot has no outcome, or that does not fit.
+    `root`: the run directory, whose budget the pilots of APIs are paid from. Raises UserError for
+    an agent whose pilot has no outcome, or that does not fit, and where the budget is spent.
     """
     from cluster import forecast
-    from cluster.ray_runtime import available_cpus
 
-    cpus = config.site.cpus or available_cpus()
-    workers = min(config.collect.workers, cpus)
-    sizes = list(_agents(config, episodes, max(1, cpus // workers)))
+    cpus = {stage: _cpus(config, stage) for stage in ("collect", *config.stages)}
+    workers = min(config.collect.workers, cpus["collect"])
+    fits = [_fit(agent, config.collect.concurrency) for _, agent in config.pairs]
+    sizes = list(_agents(config, root, episodes, max(1, cpus["collect"] // workers), fits))
     size = run_size(config, sizes)
     found: dict[str, Any] = {}
     for stage in config.stages:
         entry = (
-            forecast.collection(sizes, workers, cpus)
+            forecast.collection(sizes, workers, cpus[stage])
             if stage == "collect"
-            else forecast.later(stage, size, known, cpus)
+            else forecast.later(stage, size, known, cpus[stage], _stage_gpus(stage, config, sizes))
         )
         found[stage] = entry.to_dict()
-    found["agents"] = [_agent_entry(s) for s in sizes]
+    found["agents"] = [_agent_entry(s, f) for s, f in zip(sizes, fits, strict=True)]
     return found
 
 
-def _agents(config: RunConfig, episodes: int, threads: int) -> Iterator[AgentSize]:
+def _cpus(config: RunConfig, stage: str) -> int:
+    """CPUs of a stage: those of this process, on a cluster what its job will ask for."""
+    from cluster.ray_runtime import available_cpus
+    from jobs.resources import resources
+
+    if config.site.name == "local":
+        return config.site.cpus or available_cpus()
+    return resources(config, stage).cpus
+
+
+def _fit(agent: AgentConfig, concurrency: int) -> Fit | None:
+    """The memory that an agent wants of each device; None for an API."""
+    from cluster.engines import check_agent, fit
+    from jobs.machine import visible_gpus
+
+    mapping = agent.model_dump(exclude_none=True)
+    if agent.engine not in ("transformers", "vllm"):
+        check_agent(mapping)
+        return None
+    return fit.check_agent(mapping, visible_gpus(), concurrency)
+
+
+def _replicas(agent: AgentConfig, fit: Fit | None) -> int | None:
+    """How many collection runs at most, as it decides; None: as many as there are workers."""
+    if agent.engine == "openai":
+        return 1
+    if fit is None or fit.device != "cpu" or fit.device_gb is None:
+        return None
+    return max(1, int(fit.device_gb // fit.least_gb))
+
+
+def _stage_gpus(stage: str, config: RunConfig, sizes: list[AgentSize]) -> int:
+    """Devices of a later stage's tasks: hidden states where the agents run, a large encoder's."""
+    from jobs.machine import visible_gpus
+
+    if stage == "activations":
+        return int(any(s.gpus for s in sizes))
+    heads = config.heads
+    large = stage == "heads" and heads.kind == "encoder" and not heads.encoder.startswith("nano")
+    return int(large and heads.device != "cpu" and visible_gpus() > 0)
+
+
+def _agents(
+    config: RunConfig, root: Path, episodes: int, threads: int, fits: list[Fit | None]
+) -> Iterator[AgentSize]:
     from cluster.forecast import AgentSize
     from cluster.pilot import PilotItem, run
     from jobs.machine import visible_gpus
     from jobs.pace import agent_plan
     from jobs.tasks import opened, task_table
 
+    pairs = [(b.name, a, fit) for (b, a), fit in zip(config.pairs, fits, strict=True)]
     for benchmark in config.benchmarks:
         with opened(benchmark) as world:
             table = task_table(config, world).select(["task_id", "pool"]).to_pylist()
             by_id = {t.task_id: t for t in world.tasks()}
         train = [r["task_id"] for r in table if r["pool"] == "train"]
         chosen = tuple(by_id[i] for i in _drawn(train, episodes + 1, config.seed))
-        for agent in (a for b, a in config.pairs if b.name == benchmark.name):
+        for agent, fit in ((a, fit) for b, a, fit in pairs if b == benchmark.name):
             item = PilotItem(
-                agent_plan(config, benchmark, agent),
+                agent_plan(config, benchmark, agent, root),
                 chosen,
                 min(episodes, config.collect.concurrency),
                 threads,
             )
             gpus = _gpus(agent, visible_gpus())
             total = len(table) * config.collect.rollouts
-            yield AgentSize(benchmark.name, agent.name, total, gpus, run(item))
+            most = _replicas(agent, fit)
+            yield AgentSize(benchmark.name, agent.name, total, gpus, run(item), most)
 
 
 def _gpus(agent: AgentConfig, visible: int) -> int:
@@ -144,7 +194,7 @@ def run_size(config: RunConfig, sizes: list[AgentSize]) -> RunSize:
     )
 
 
-def _agent_entry(size: AgentSize) -> dict[str, Any]:
+def _agent_entry(size: AgentSize, fit: Fit | None) -> dict[str, Any]:
     pilot = size.pilot
     return {
         "benchmark": size.benchmark,
@@ -156,6 +206,8 @@ def _agent_entry(size: AgentSize) -> dict[str, Any]:
         "prompt_tokens": size.total(pilot.prompt_tokens),
         "generated_tokens": size.total(pilot.generated_tokens),
         "dollars": None if pilot.dollars is None else size.total(pilot.dollars),
+        "gpus": size.gpus,
+        "memory": None if fit is None else asdict(fit),
         "pilot": pilot.to_dict(),
     }
 
@@ -164,14 +216,18 @@ def table(found: dict[str, Any]) -> list[str]:
     """The plan as lines for a terminal."""
     from cluster.progress import duration
 
-    head = f"{'agent':34} {'episodes':>8} {'prompt':>9} {'generated':>9} {'GPU h':>8} {'$':>10}"
+    head = (
+        f"{'agent':34} {'episodes':>8} {'prompt':>9} {'generated':>9} {'GPU h':>8} "
+        f"{'GPU memory':>12} {'$':>10}"
+    )
     out = [head]
     for a in found["agents"]:
         dollars = "" if a["dollars"] is None else _ranged(a["dollars"], 2)
         name = f"{a['benchmark']}/{a['agent']}"
         out.append(
             f"{name:34} {a['episodes']:8} {_short(a['prompt_tokens']['mean']):>9} "
-            f"{_short(a['generated_tokens']['mean']):>9} {a['gpu_hours']:8.2f} {dollars:>10}"
+            f"{_short(a['generated_tokens']['mean']):>9} {a['gpu_hours']:8.2f} "
+            f"{_gpu_memory(a):>12} {dollars:>10}"
         )
         failed = a["pilot"]["failed"]
         if failed:
@@ -182,6 +238,35 @@ def table(found: dict[str, Any]) -> list[str]:
         memory = "?" if s["memory_mb"] is None else f"{s['memory_mb']} MB"
         out.append(f"{stage:12} {hours:>8} {s['cpus']:5} {s['gpus']:5} {memory:>9}  {s['basis']}")
     return out
+
+
+def paid(config: RunConfig, root: Path, found: dict[str, Any]) -> list[str]:
+    """What the APIs were paid so far, and whether the budget holds what is planned."""
+    from cluster.engines.openai_spend import SpendReader
+
+    wanted = [a["dollars"]["mean"] for a in found["agents"] if a["dollars"] is not None]
+    if not wanted:
+        return []
+    spent = SpendReader(root / "spend").total()
+    line = f"paid to APIs so far, pilots included: ${spent:,.4f}"
+    budget = config.collect.budget_usd
+    if budget is None:
+        return [line, "no budget is set: collect.budget_usd=DOLLARS stops the run there"]
+    short = spent + sum(wanted) - budget
+    if short <= 0:
+        return [f"{line} of ${budget:,.2f}"]
+    return [
+        f"{line} of ${budget:,.2f}; the plan wants ${short:,.2f} more than that: the run will stop "
+        "in the middle, and go on with a larger collect.budget_usd"
+    ]
+
+
+def _gpu_memory(agent: dict[str, Any]) -> str:
+    """`2 × 17.4 GB`: devices of a replica, and what each is to hold."""
+    memory = agent["memory"]
+    if memory is None or memory["device"] != "cuda":
+        return ""
+    return f"{agent['gpus']} × {memory['wanted_gb']:.1f} GB"
 
 
 def _short(tokens: float) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import importlib
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,15 @@ def make_engine(agent: Mapping[str, Any]) -> Engine:
     module, _, name = target.partition(":")
     engine: Engine = getattr(importlib.import_module(module), name)(agent)
     return engine
+
+
+async def start_engine(agent: Mapping[str, Any]) -> Engine:
+    """`make_engine` without blocking this loop, and awaited where a kind starts by a coroutine."""
+    engine: Any = await asyncio.to_thread(make_engine, agent)
+    if inspect.isawaitable(engine):
+        engine = await engine
+    found: Engine = engine
+    return found
 
 
 def check_agent(agent: Mapping[str, Any]) -> None:

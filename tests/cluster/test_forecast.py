@@ -42,6 +42,17 @@ def test_agents_run_one_after_the_other_on_all_workers():
     assert two.memory_mb >= forecast.asked(2 * 1000)
 
 
+def test_an_agent_of_an_api_is_one_replica():
+    api = forecast.collection([replace(SIZE, gpus=0, replicas=1)], workers=4, cpus=8)
+    assert api.hours == pytest.approx(SIZE.replica_hours)
+    assert api.memory_mb < forecast.collection([SIZE], workers=4, cpus=8).memory_mb
+
+
+def test_what_runs_on_a_gpu_has_no_rate_of_a_cpu():
+    found = forecast.later("activations", RUN, forecast.known_rates(), cpus=2, gpus=1)
+    assert (found.hours, found.gpus, found.basis) == (None, 1, "never measured on a GPU")
+
+
 def test_rates_learned_from_a_run_predict_that_run():
     seconds = {"label": 10.0, "heads": 360.0, "report": 4.0}
     rates = {"from": "x", "stages": forecast.learn(RUN, seconds, {"heads": 900.0}, cpus=2)}

@@ -112,7 +112,7 @@ def test_its_age_is_told_by_the_disk_whatever_this_clock_says(run, monkeypatch):
     monkeypatch.setattr("time.time", lambda: 4e9)
     assert status(*run)["stages"][0]["live"][0]["state"] == "running"
     # A folder that this user cannot write to leaves nothing but the clock.
-    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: open("/proc/none/none"))
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: Path("/nowhere/x").open())
     assert status(*run)["stages"][0]["live"][0]["state"] == "silent"
 
 
