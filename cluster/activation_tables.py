@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from cluster.run_dir import RunDir
+from cluster.head_stages import Where
 from sentinel.errors import UserError
-from sentinel.tables import ACTIVATIONS, activations, activations_of
+from sentinel.tables import ACTIVATIONS, LAYER_SWEEP, activations, activations_of
 
 if TYPE_CHECKING:
     from sentinel.activations.positions import Pass
@@ -61,29 +61,29 @@ def by_round(tables: Iterator[pa.Table] | Sequence[pa.Table], layer: int) -> Vec
     return found
 
 
-def read_vectors(run_dir: RunDir, benchmark: str, agent: str, layer: int) -> Vectors:
+def read_vectors(where: Where, layer: int) -> Vectors:
     """Hidden states of a cell at one layer, a batch of the file at a time.
 
     Raises UserError where the stage has not finished.
     """
-    path = run_dir.table_path(ACTIVATIONS, benchmark, agent)
+    path = where.run_dir.table_path(ACTIVATIONS, where.benchmark, where.agent)
     if not path.exists():
         raise UserError(
-            f"no hidden states of {benchmark}/{agent} in {run_dir.root}",
-            f"run: sentinel activations --run-dir '{run_dir.root}'",
+            f"no hidden states of {where.benchmark}/{where.agent} in {where.run_root}",
+            f"run: sentinel activations --run-dir '{where.run_root}'",
         )
-    with path.open("rb") as file:
-        batches = pq.ParquetFile(file).iter_batches(batch_size=_BATCH)
+    with path.open("rb") as file, pq.ParquetFile(file) as parquet:
+        batches = parquet.iter_batches(batch_size=_BATCH)
         return by_round((pa.Table.from_batches([b]) for b in batches), layer)
 
 
-def chosen_layer(run_dir: RunDir, benchmark: str, agent: str, mode: str) -> int:
+def chosen_layer(where: Where, mode: str) -> int:
     """The layer that probes of a mode read. Raises UserError where the sweep has not finished."""
-    table = run_dir.read("layer_sweep", benchmark, agent)
+    table = where.run_dir.read(LAYER_SWEEP.name, where.benchmark, where.agent)
     for row in table.to_pylist():
         if row["mode"] == mode and row["chosen"]:
             return int(row["layer"])
     raise UserError(
-        f"no layer was chosen for {benchmark}/{agent} in {mode} mode",
-        f"run: sentinel activations --run-dir '{run_dir.root}'",
+        f"no layer was chosen for {where.benchmark}/{where.agent} in {mode} mode",
+        f"run: sentinel activations --run-dir '{where.run_root}'",
     )

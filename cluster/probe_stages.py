@@ -6,17 +6,15 @@ what they return.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from cluster.activation_tables import read_vectors
 from cluster.head_stages import Where, read_episodes, read_tasks
-from sentinel.errors import UserError
 
 if TYPE_CHECKING:
     from sentinel.probes import Cell
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 PROBES = "probes"
 ROUNDS = "rounds"
 """The part that holds an agent's rounds, before any scorer."""
-_BATCH = 2048
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def scorer_part(item: ScorerItem) -> dict[str, Any]:
     cell = read_cell(item.where)
     cascade = item.cascade
     if item.layer is not None:
-        cell = cell.with_vectors(dict(_vectors(item.where, item.layer)), item.layer)
+        cell = cell.with_vectors(read_vectors(item.where, item.layer), item.layer)
     unit = cascade["unit"]
     cut = split(item.mode, list(cell.episode), cell.unit(unit), cell.success, cascade["seed"], unit)
     folder = probe_folder(item.where, item.mode)
@@ -125,34 +122,3 @@ def read_cell(where: Where) -> Cell:
     for _, table in where.run_dir.read_parts(PROBES, where.benchmark, where.agent, ROUNDS):
         return from_table(table)
     raise RuntimeError(f"no rounds of {where.benchmark}/{where.agent}")
-
-
-def chosen_layer(where: Where, mode: str) -> int:
-    """The layer that the sweep chose for an agent in a mode. Raises UserError where it has not."""
-    sweep = where.run_dir.read("layer_sweep", where.benchmark, where.agent)
-    hit = sweep.filter(pc.and_(pc.equal(sweep["mode"], mode), pc.fill_null(sweep["chosen"], False)))
-    layers = set(hit["layer"].to_pylist())
-    if len(layers) != 1:
-        raise UserError(
-            f"no layer was chosen for {where.benchmark}/{where.agent} in {mode} mode",
-            f"run: sentinel activations --run-dir '{where.run_root}'",
-        )
-    return int(layers.pop())
-
-
-def _vectors(where: Where, layer: int) -> Iterator[tuple[tuple[str, int], Any]]:
-    """((episode, round), vector) of one layer, a batch at a time."""
-    path = where.run_dir.table_path("activations", where.benchmark, where.agent)
-    with path.open("rb") as file, pq.ParquetFile(file) as parquet:
-        for batch in parquet.iter_batches(
-            batch_size=_BATCH, columns=["episode_id", "turn", "layer", "vector"]
-        ):
-            part = pa.table(batch.filter(pc.equal(batch["layer"], layer)))
-            part = part.filter(pc.is_valid(part["vector"]))
-            if not part.num_rows:
-                continue
-            column = part["vector"].combine_chunks()
-            width = column.type.list_size
-            values = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
-            keys = zip(part["episode_id"].to_pylist(), part["turn"].to_pylist(), strict=True)
-            yield from zip(keys, values, strict=True)

@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from cluster import files
+from cluster.activation_tables import chosen_layer
 from cluster.head_stages import Where
 from cluster.pool import ItemError
 from cluster.probe_stages import (
@@ -19,7 +20,6 @@ from cluster.probe_stages import (
     ROUNDS,
     RoundsItem,
     ScorerItem,
-    chosen_layer,
     probe_folder,
     rounds_part,
     scorer_part,

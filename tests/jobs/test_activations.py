@@ -19,6 +19,7 @@ from hidden_run import BENCHMARK, ROUNDS, agent, config
 
 from cluster.activation_tables import chosen_layer, read_vectors
 from cluster.engines import agent_hash
+from cluster.head_stages import Where
 from cluster.pool import Cluster, open_cluster
 from cluster.run_dir import RunDir
 from sentinel import tables
@@ -49,6 +50,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory, model: Path) -> RunDir:
         return hidden_run.run(config(agents), run_dir, cluster)
 
 
+def where(run_dir: RunDir, name: str = "a") -> Where:
+    return Where(str(run_dir.root), BENCHMARK, name)
+
+
 def metrics(run_dir: RunDir, event: str) -> list[dict[str, Any]]:
     lines = [json.loads(x) for x in run_dir.metrics_path.read_text().splitlines()]
     return [m for m in lines if m.get("event") == event]
@@ -77,9 +82,9 @@ def test_every_round_has_the_state_that_a_pass_of_its_own_gives(
     finished: RunDir, model: Path
 ) -> None:
     for name in ("a", "broken"):
-        for layer in {chosen_layer(finished, BENCHMARK, name, m) for m in ("paper", "strict")}:
+        for layer in {chosen_layer(where(finished, name), m) for m in ("paper", "strict")}:
             expected = reference(model, name, layer)
-            found = read_vectors(finished, BENCHMARK, name, layer)
+            found = read_vectors(where(finished, name), layer)
             assert found.keys() == expected.keys()
             for key, vector in found.items():
                 assert vector.dtype == np.float16
@@ -147,7 +152,7 @@ def test_one_named_layer_needs_no_sweep_and_several_are_compared(
     hidden_run.write(run_dir, [agent("a", model)])
     hidden_run.run(config([agent("a", model)], layers=[2]), run_dir, debug)
     assert set(run_dir.read("activations", BENCHMARK, "a")["layer"].to_pylist()) == {2}
-    assert chosen_layer(run_dir, BENCHMARK, "a", "strict") == 2
+    assert chosen_layer(where(run_dir), "strict") == 2
     assert not run_dir.parts("activations-sweep", BENCHMARK, "a").exists()
     several = RunDir(tmp_path / "several")
     hidden_run.write(several, [agent("a", model)])
@@ -222,8 +227,8 @@ def test_changed_work_is_refused_with_the_ways_out(
 
 def test_readers_say_what_to_run_first(tmp_path: Path) -> None:
     for read in (
-        lambda: read_vectors(RunDir(tmp_path), "b", "a", 1),
-        lambda: chosen_layer(RunDir(tmp_path), "b", "a", "paper"),
+        lambda: read_vectors(where(RunDir(tmp_path)), 1),
+        lambda: chosen_layer(where(RunDir(tmp_path)), "paper"),
     ):
         with pytest.raises(UserError):
             read()
