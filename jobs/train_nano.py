@@ -106,7 +106,9 @@ def record_scores(folder: Path, tokenizer: Path, benchmark: Any) -> None:
     from jobs.nano_scores import label, outcomes, play, scores
     from sentinel.task_table import draw_pools
 
-    engine = TransformersEngine(folder, dtype="float64", tokenizer_dir=tokenizer)
+    # As the agents' configs have it: long episodes cost less than half in float32.
+    dtype = "float64" if hasattr(benchmark, "sandbox") else "float32"
+    engine = TransformersEngine(folder, dtype=dtype, tokenizer_dir=tokenizer)
     tasks = benchmark.tasks()
     episodes = play(engine, benchmark, tasks)
     correct = label(benchmark, episodes, tasks)
