@@ -21,14 +21,15 @@ from cluster.allocation_env import Allocation
 from cluster.forward import Forward, end_group, exit_code
 from cluster.meeting import End, Head, Meeting
 from cluster.ports import Ports
-from cluster.ray_health import Probe, Pulse
+from cluster.ray_health import PULSE, Probe, Pulse
 from cluster.ray_node import NodePlan, NodeProcess, cleaned, token_settings
 from cluster.ray_runtime import ADDRESS_ENV, ATTEMPTS, BUSY, dashboard_lines
 from cluster.ray_temp import TempDir
 from sentinel.errors import UserError
 
 Log = Callable[[str], None]
-POLL = 0.2
+POLL, FILE_POLL = 0.2, 1.0
+"""Seconds between looks at processes, and at the shared folder, where many nodes look."""
 LAST_WORD = 5.0
 """Seconds in which the head's file may still say why a worker's Ray ended."""
 
@@ -101,7 +102,7 @@ def _lead(
         try:
             for node in starts:
                 if _is_ready(node, share, meeting, options, forward):
-                    end = End(_work(command, node, options, forward))
+                    end = End(_work(command, node, meeting, options, forward))
                     return end.code
                 if forward.received is not None:
                     end = End(128 + forward.received, "ended by a signal before it was ready")
@@ -132,7 +133,7 @@ def _follow(share: Allocation, meeting: Meeting, options: Options, forward: Forw
                     if forward.overdue:
                         return 128 + int(forward.received or 0)
                     pulse.check()
-                    time.sleep(POLL)
+                    time.sleep(FILE_POLL)
                 end = _last_word(meeting)
                 if end is not None:
                     return end.code
@@ -225,13 +226,28 @@ def _is_ready(
     return True
 
 
-def _work(command: Sequence[str], node: NodeProcess, options: Options, forward: Forward) -> int:
-    """Run the command; its exit code. Raises UserError when Ray ends under it."""
+def _work(
+    command: Sequence[str],
+    node: NodeProcess,
+    meeting: Meeting,
+    options: Options,
+    forward: Forward,
+) -> int:
+    """Run the command; its exit code. Raises UserError when Ray ends under it.
+
+    A worker that is lost is only told: Ray runs its tasks again elsewhere.
+    """
     env = driver_environment(node.plan.address, node.plan.token, node.plan.allocation.gpus)
     child = forward.start(command, env)
-    lost = None
+    lost, told, look = None, set(), 0.0
     try:
         while child.poll() is None:
+            if time.monotonic() > look:
+                look = time.monotonic() + PULSE
+                for rank, cause in meeting.faults().items():
+                    if rank not in told:
+                        options.log(f"rank {rank} is lost: {cause}")
+                    told.add(rank)
             if node.ended() and lost is None:
                 lost = time.monotonic()
             if forward.overdue or (lost is not None and time.monotonic() - lost > LAST_WORD):
@@ -255,7 +271,7 @@ def _head(meeting: Meeting, options: Options, forward: Forward) -> Head | End:
             return found
         if forward.received is not None and forward.overdue:
             return End(128 + forward.received)
-        time.sleep(POLL)
+        time.sleep(FILE_POLL)
     raise UserError(
         f"{socket.gethostname()}: no head was announced in {meeting.folder} within {limit:g} s",
         "is that folder on a disk that all nodes share? See the job's log of rank 0",

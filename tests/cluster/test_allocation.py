@@ -181,9 +181,10 @@ def test_a_ray_that_does_not_start_fails_the_job_with_its_log(
 def test_two_jobs_share_a_node_and_a_cancelled_one_leaves_nothing(
     slurm: Path, tmp_path: Path
 ) -> None:
-    jobs = [Job(tmp_path / name, "-N1", "-w", "n1", command=HOLD) for name in ("one", "two")]
-    addresses = [job.line("HOLDS") for job in jobs]
-    bases = [int(a.rpartition(":")[2]) for a in addresses]
+    jobs, bases = [], []
+    for name in ("one", "two"):  # one after the other: two starts at once are slow on two cores
+        jobs.append(Job(tmp_path / name, "-N1", "-w", "n1", command=HOLD))
+        bases.append(int(jobs[-1].line("HOLDS").rpartition(":")[2]))
     assert bases[0] != bases[1]
     assert len(temp_dirs(slurm)) == 2
     assert Ports(bases[0], 128).gcs in taken("n1", bases[0])
