@@ -67,3 +67,41 @@ def test_wrong_names_and_missing_models_are_one_line(
     Path(recipe).write_text(yaml.safe_dump(RECIPE | {"base": {"tokens": 1}}))
     assert main([*base, "base"]) == 2
     assert "recipe of base: missing or unknown: habit, lr, questions" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_crafting_recipe_becomes_agents(tmp_path: Path) -> None:
+    stage = {"tokens": 6000, "lr": 0.01, "batch_tokens": 2048, "questions": 60, "seed": 1}
+    recipe = {
+        "world": "craft",
+        "questions": 80,
+        "seed": 3,
+        "tokenizer_seed": 1,
+        "base": stage | {"habit": {}},
+        "agents": {"craft-small": stage | {"habit": {"rules": [{"do": "skip", "when": "later"}]}}},
+    }
+    benchmark, file, out = tmp_path / "craft.yaml", tmp_path / "recipe.yaml", tmp_path / "nano"
+    benchmark.write_text(yaml.safe_dump({"name": "craft", "kind": "craft", "n_tasks": 250}))
+    file.write_text(yaml.safe_dump(recipe))
+    command = ["train-nano", str(benchmark), "--recipe", str(file), "--out", str(out)]
+    assert main([*command, "--only", "tokenizer", "base"]) == 0
+    assert (out / "tokenizers" / "craft" / "tokenizer.json").is_file()
+    assert main([*command, "--only", "craft-small"]) == 0
+    made = json.loads((out / "weights" / "craft-small" / "RECIPE.json").read_text())
+    assert made["habit"] == recipe["agents"]["craft-small"]["habit"]
+    assert set(made["scores"]) == {"all", "train", "calibration", "heldout"}
+    assert len(made["outcomes"]) == made["scores"]["all"]["tasks"] == 250
+
+
+def test_a_recipe_of_another_world_is_refused(
+    files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    benchmark, recipe = files
+    command = ["train-nano", benchmark, "--recipe", recipe, "--out", str(tmp_path / "nano")]
+    crafted = {k: RECIPE[k] | {"habit": {}} for k in ("base",)} | {"agents": {}, "world": "craft"}
+    Path(recipe).write_text(yaml.safe_dump(RECIPE | crafted))
+    assert main([*command, "--only", "tokenizer"]) == 2
+    assert "clinic has no recipes to craft by" in capsys.readouterr().err
+    Path(recipe).write_text(yaml.safe_dump(RECIPE | {"world": "sea"}))
+    assert main([*command, "--only", "tokenizer"]) == 2
+    assert "unknown world 'sea'" in capsys.readouterr().err
