@@ -45,8 +45,8 @@ class LogisticProbe:
         """f: probability of the positive class, shaped as `logit`.
 
         >>> probe = fit_logistic([[0.0], [1.0], [2.0], [3.0]], [False, False, True, True])
-        >>> probe.score([1.5]).round(3), bool(probe.score([2.5]) > 0.5)
-        (array(0.5), True)
+        >>> round(float(probe.score([1.5])), 3), bool(probe.score([2.5]) > 0.5)
+        (0.5, True)
         """
         return sigmoid(self.logit(X))
 
