@@ -14,18 +14,23 @@ if TYPE_CHECKING:
     from sentinel.episodes import Episode
 
 CONCURRENCY = 64
+COMMAND_TOKENS = 48
+"""Generated tokens per turn where actions are commands, as the agents' configs have it: twenty turns
+then always fit the window."""
 
 
 def play(engine: Engine, benchmark: Benchmark, tasks: Sequence[Task]) -> list[Episode]:
     """One episode per task, in task order."""
     from sentinel.agent.loop import run_task
 
+    limit = 256 if benchmark.dialect.is_sql else COMMAND_TOKENS
+
     async def all_of_them() -> list[Episode]:
         room = asyncio.Semaphore(CONCURRENCY)
 
         async def one(task: Task) -> Episode:
             async with room:
-                return await run_task(engine, benchmark, task, agent="nano")
+                return await run_task(engine, benchmark, task, agent="nano", max_tokens=limit)
 
         return await asyncio.gather(*(one(t) for t in tasks))
 
