@@ -28,7 +28,10 @@ SETTINGS = {
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # errors are reported once, by whoever waits
     # Ray retries a task killed for memory for ever by default.
     "RAY_task_oom_retries": "1",
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "180",  # on a loaded machine one minute is too short
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # A node that imports its Python from a busy shared disk needs longer than Ray's 30 s.
+    "RAY_raylet_start_wait_time_s": "120",
 }
 """What every Ray process reads from its environment."""
 OBJECT_STORE_MB = 512
