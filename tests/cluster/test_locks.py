@@ -66,3 +66,39 @@ def test_another_host_keeps_its_lock_while_its_heart_beats(tmp_path: Path) -> No
         thread.join()
     with FileLock(path, "run", patience=0.3):
         assert json.loads(path.read_text())["pid"] == os.getpid()
+
+
+def test_waiting_for_a_holder_that_leaves(tmp_path):
+    path, held = tmp_path / "l.lock", threading.Event()
+
+    def hold() -> None:
+        with FileLock(path, what="run"):
+            held.set()
+            time.sleep(0.5)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(5)
+    with pytest.raises(UserError), FileLock(path, what="run"):
+        pass
+    with FileLock(path, what="run", wait=10):
+        pass
+    thread.join()
+
+
+def test_a_job_queued_again_takes_over_from_its_earlier_life_on_another_node(tmp_path, monkeypatch):
+    path = tmp_path / "l.lock"
+    held = {"pid": 1, "host": "elsewhere", "at": 0.0, "slurm_job": "c/7"}
+    path.write_text(json.dumps(held))
+    monkeypatch.setenv("SLURM_CLUSTER_NAME", "c")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    start = time.monotonic()
+    with FileLock(path, what="run", patience=20):
+        pass
+    assert time.monotonic() - start < 5
+    # Another job's holder is listened for.
+    path.write_text(json.dumps({**held, "slurm_job": "c/8"}))
+    start = time.monotonic()
+    with FileLock(path, what="run", patience=0.5):
+        pass
+    assert time.monotonic() - start >= 0.5
