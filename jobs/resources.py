@@ -66,7 +66,7 @@ def resources(config: RunConfig, stage: str, plan: Mapping[str, Any] | None = No
         gpus=_gpus(config, stage, planned),
         memory_mb=site.memory_mb or int(planned.get("memory_mb") or memory),
         hours=site.hours if hours is None else min(site.hours, max(1 / 6, 2 * float(hours))),
-        nodes=site.nodes if stage in NEEDS_WORKERS else 1,
+        nodes=site.nodes if stage in NEEDS_WORKERS and site.ray else 1,
     )
     return _overruled(config, stage, found)
 

@@ -264,7 +264,7 @@ def recordable(config: RunConfig) -> dict[str, Any]:
     site = config.site.model_copy(update={"address": None})
     update: dict[str, Any] = {"again": None, "site": site}
     if config.on == "slurm":
-        update["on"] = "local"
+        update["on"] = "local" if config.site.ray else "debug"  # what its jobs do on their nodes
     return config.model_copy(update=update).model_dump(mode="json")
 
 

@@ -154,6 +154,8 @@ class SiteConfig(Section):
     """A Ray cluster to join; None starts one."""
     nodes: int = Field(default=1, ge=1)
     """Nodes per Slurm job, one Ray over all of them."""
+    ray: bool = True
+    """False: a Slurm job works in one process, as with `--on debug`; for small runs."""
     memory_mb: int | None = Field(default=None, ge=64)
     """Per node; None: from the run's plan, else by stage."""
     hours: Real = Field(default=4.0, gt=0)

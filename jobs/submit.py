@@ -152,9 +152,9 @@ def sweep_step(
 def _ray(config: RunConfig, stage: str) -> dict[str, Any] | None:
     from jobs.run import NEEDS_WORKERS
 
-    if stage not in (*NEEDS_WORKERS, "run"):
-        return None
     site = config.site
+    if stage not in (*NEEDS_WORKERS, "run") or not site.ray:
+        return None
     return {
         "object_store_mb": site.object_store_mb,
         "interface": site.interface,

@@ -43,6 +43,17 @@ def test_a_run_is_a_chain_with_arrays_over_agents():
     assert steps[3].commands[0].ray is None  # reads tables in one process
 
 
+def test_a_site_may_do_without_ray(config_file, tmp_path):
+    site = {"ray": False, "nodes": 2}
+    steps = chain(config(site=site), Path("/r"), "run")
+    assert all(c.ray is None for s in steps for c in s.commands)
+    assert {s.parameters["nodes"] for s in steps} == {1}
+    root = tmp_path / "r"
+    argv = ["run", str(config_file), "--on", "slurm", "--dry-run", "--run-dir", str(root)]
+    assert cli.main([*argv, "site.ray=false"]) == 0
+    assert json.loads((root / "config.json").read_text())["on"] == "debug"
+
+
 def test_methods_and_timing_add_their_stages():
     both = [{"name": "s", "method": "sentinel"}, {"name": "c", "method": "cascade"}]
     stages = [s.stage for s in chain(config(monitors=both), Path("/r"), "run")]
