@@ -61,6 +61,8 @@ def drawn(config: RunConfig, run_dir: RunDir, cell: Cell) -> Cell:
 
 def measure(run_dir: RunDir, cluster: Cluster, refused: Refused, cells: list[Cell]) -> None:
     """One task per layer: all rounds and modes."""
+    if not cells:
+        return
     missing, total = [], 0
     for cell in cells:
         digest = measured_hash(cell)

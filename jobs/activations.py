@@ -80,6 +80,8 @@ def _extract(
             items += _items(run_dir, stage, cell, layers, episodes)
         except UserError as error:
             refused.add(run_dir, cell.where, error)
+    if not work:
+        return
     sums: dict[Where, Counter[str]] = {}
 
     def going(some: Iterable[PassItem]) -> Iterator[PassItem]:

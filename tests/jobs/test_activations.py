@@ -251,18 +251,20 @@ def test_sigkill_in_the_middle_loses_nothing(model: Path, tmp_path: Path, debug:
         hidden_run.write(one, agents)
     hidden_run.run(settings, whole, debug, part=2)
     path = [str(ROOT), str(ROOT / "tests" / "support"), os.environ.get("PYTHONPATH", "")]
-    driver = subprocess.Popen(
-        [sys.executable, hidden_run.__file__, str(run_dir.root), str(model)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    said = tmp_path / "driver.log"
+    with said.open("wb") as log:
+        driver = subprocess.Popen(
+            [sys.executable, hidden_run.__file__, str(run_dir.root), str(model)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+            start_new_session=True,
+            stdout=log,
+            stderr=log,
+        )
     parts = run_dir.parts("activations", BENCHMARK, "a")
     deadline = time.monotonic() + 250
     try:
         while len(list(parts.glob("*.done.json"))) < 3:
-            assert driver.poll() is None, "the driver ended before it could be killed"
+            assert driver.poll() is None, said.read_text()[-2000:]
             assert time.monotonic() < deadline
             time.sleep(0.002)
     finally:
