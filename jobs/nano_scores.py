@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CONCURRENCY = 64
 COMMAND_TOKENS = 48
-"""Generated tokens per turn where actions are commands, as the agents' configs have it: twenty turns
+"""Generated tokens per turn where actions are commands, as in the agents' configs: twenty turns
 then always fit the window."""
 
 
