@@ -68,7 +68,8 @@ class VllmEngine:
         """Prompt tokens so far that were read from the prefix cache."""
         self._running: set[asyncio.Task[Generation]] = set()
         self._count = 0
-        self._closing = False
+        self._closing = self._ended = False
+        self._ending = threading.Lock()
         self._cause: str | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="vllm-engine", daemon=True)
@@ -122,6 +123,8 @@ class VllmEngine:
 
     async def _generate(self, request: Request, prompt: list[int], begun: float) -> Generation:
         task: Any = asyncio.current_task()
+        if self._closing:
+            raise EngineError("the engine is closed")
         self._running.add(task)
         try:
             return await self._answer(request, prompt, begun)
@@ -194,11 +197,11 @@ class VllmEngine:
 
     async def _watch(self) -> None:
         """Notice the core's death, whatever vLLM makes of it."""
-        while not self._closing and self._cause is None:
+        while not self._ended and self._cause is None:
             for process in vllm_start.processes(self._llm):
-                if process.exitcode is not None and not self._closing:
+                if process.exitcode is not None:
                     self._die(f"vLLM's engine core ended (exit code {process.exitcode})")
-            if self._llm.errored and not self._closing:
+            if self._llm.errored:
                 self._die("vLLM's engine core reported that it is dead")
             await asyncio.sleep(LIVENESS_SECONDS)
 
@@ -229,25 +232,27 @@ class VllmEngine:
 
     def _end(self) -> None:
         self._closing = True
-        if not self._thread.is_alive():
-            return
-        asyncio.run_coroutine_threadsafe(self._drain(), self._loop).result()
-        self._llm.shutdown(timeout=END_SECONDS)
-        _, alive = psutil.wait_procs(self._core, timeout=2)
-        for process in alive:
-            log.warning("%s: process %d did not end by itself", self.name, process.pid)
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        # The shutdown left it to the loop to close the sockets; their context comes after them.
-        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._loop).result()
-        vllm_start.end_messaging(self._llm)
-        self._llm = None
-        self._stop_thread()
-        self._guard.release()
+        with self._ending:
+            if not self._thread.is_alive():
+                return
+            asyncio.run_coroutine_threadsafe(self._drain(), self._loop).result()
+            self._llm.shutdown(timeout=END_SECONDS)
+            _, alive = psutil.wait_procs(self._core, timeout=2)
+            for process in alive:
+                log.warning("%s: process %d did not end by itself", self.name, process.pid)
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            # The shutdown left it to the loop to close the sockets; their context comes after.
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._loop).result()
+            vllm_start.end_messaging(self._llm)
+            self._llm = None
+            self._stop_thread()
+            self._guard.release()
 
     async def _drain(self) -> None:
         while self._running:
             await asyncio.wait(set(self._running))
+        self._ended = True  # in the loop: from here on the core's end is no death
         handler = self._llm.output_handler
         if handler is not None:  # else it reports the core's orderly end as an error
             handler.cancel()

@@ -100,6 +100,7 @@ async def start(folder: Path, settings: Settings) -> Any:
                     seed=settings.seed,
                     disable_log_stats=True,
                     enable_log_requests=False,
+                    use_tqdm_on_load=False,
                 )
             )
         except (ValueError, RuntimeError, OSError, TimeoutError, NotImplementedError) as error:
@@ -121,7 +122,7 @@ def _environment(settings: Settings) -> Iterator[None]:
     wanted: dict[str, str | None] = {
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # never fork a process with threads
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_LEVEL": given.get("VLLM_LOGGING_LEVEL", "WARNING"),
+        "VLLM_LOGGING_LEVEL": given.get("VLLM_LOGGING_LEVEL", "ERROR"),
     }
     if settings.device == "cpu":
         # Cores that a scheduler chose for this process, or none in particular: two engines that

@@ -13,9 +13,8 @@ import pytest
 
 from cluster.engines import check_agent as check_any
 from cluster.engines import fit
-from cluster.engines.fit import GB, OVERHEAD_GB, Fit, check_agent, cpu_memory_gb, device_of
+from cluster.engines.fit import GB, OVERHEAD_GB, check_agent, cpu_memory_gb, device_of
 from cluster.engines.folders import identity, model_folder
-from cluster.engines.vllm_start import Settings, settings_of
 from sentinel.errors import UserError
 from sentinel.nano import weights_dir
 
@@ -225,21 +224,3 @@ def test_the_memory_of_an_allocation(tmp_path: Path) -> None:
     assert cpu_memory_gb(limit) == 1.0
     limit.write_text("max\n")
     assert cpu_memory_gb(limit) == cpu_memory_gb(tmp_path / "none") > 1.0
-
-
-def test_settings_on_a_cpu_and_on_gpus() -> None:
-    def made(device: str, kv: float = 0.003, window: int = 2048) -> Fit:
-        return Fit(1.0, kv, 2.0, 3.0, window, 1, device, None)
-
-    nano = settings_of(agent(), made("cpu"))
-    assert (nano.device, nano.eager, nano.parts, nano.batch) == ("cpu", True, 1, 64)
-    assert nano.kv_bytes == int(0.003 / 1000 * 2048 * 64 * GB)
-    # No more than 4 GB by default, but always room for one conversation.
-    assert settings_of(agent(), made("cpu", 0.5)).kv_bytes == 4 * GB
-    large = settings_of(agent(), made("cpu", 0.5, 32768)).kv_bytes
-    assert large is not None
-    assert large > 16 * GB
-    assert settings_of(agent(kv_cache_gb=0.5), made("cpu")).kv_bytes == GB // 2
-    gpu = settings_of(vllm(tensor_parallel=2, max_batch=8, enforce_eager=True), made("cuda"))
-    assert gpu == Settings("cuda", "bfloat16", 2048, 8, 2, True)
-    assert settings_of(vllm(), made("cuda")).eager is False
