@@ -104,7 +104,7 @@ class RayUnit:
                 return True
             actor, life = self._actor, self.life
             try:
-                await answer(actor.admit.remote())
+                await answer(unseen(actor.admit).remote())
                 return True
             except ray.exceptions.RayError as error:
                 self._died(life, death_of(error))
@@ -112,7 +112,7 @@ class RayUnit:
     def spare(self) -> None:
         """Give the admission back."""
         if self._opened.limited and self._actor is not None:
-            self._actor.spare.remote()
+            unseen(self._actor.spare).remote()
 
     async def run(self, job: Job) -> Done | None:
         """Run the episode in the actor; None when the actor died with it."""
@@ -122,7 +122,7 @@ class RayUnit:
         if actor is None or not self._answering.is_set():
             return None
         try:
-            done: Done = await answer(actor.run.remote(job))
+            done: Done = await answer(actor.run.options(name=STAGE).remote(job))
         except ray.exceptions.RayTaskError as error:
             original = failure(error).error
             if isinstance(original, Stop):
@@ -150,7 +150,7 @@ class RayUnit:
                 continue
             try:
                 # Not wait_for: it would cancel the call, and a cancelled call says nothing.
-                pulse = asyncio.ensure_future(answer(actor.pulse.remote()))
+                pulse = asyncio.ensure_future(answer(unseen(actor.pulse).remote()))
                 asked = time.monotonic()
                 while not pulse.done() and time.monotonic() - asked < wedged_seconds:
                     await asyncio.wait({pulse}, timeout=period(wedged_seconds))
@@ -243,7 +243,7 @@ class RayUnit:
         log.info("%s life %d", name, self.life)
 
     async def _find(self) -> Place:
-        found: Place = await answer(self._actor.place.remote())
+        found: Place = await answer(unseen(self._actor.place).remote())
         if found.host == socket.gethostname():
             import psutil
 
@@ -291,6 +291,11 @@ class RayUnit:
             restart.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await restart
+
+
+def unseen(method: Any) -> Any:
+    """An actor's method whose calls the dashboard does not count among the stage's tasks."""
+    return method.options(enable_task_events=False)
 
 
 def death_of(error: Exception) -> str:

@@ -130,6 +130,8 @@ class Link:
                 done, _ = ray.wait([self._sent], timeout=0)
                 if not done:
                     return
-            self._sent = self._actor.put.remote(dict(state), line)
+            # Once a second: among the tasks of the stages it would be nothing but noise.
+            put = self._actor.put.options(enable_task_events=False)
+            self._sent = put.remote(dict(state), line)
         except ray.exceptions.RayError as error:  # the work goes on without its picture
             log.warning("no progress on the dashboard: %s", error)

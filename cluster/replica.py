@@ -115,6 +115,10 @@ class Replica:
         self._journal: Journal | None = None
         use_threads(threads)
 
+    def __repr__(self) -> str:
+        """What the dashboard calls it: its episodes are then the progress of the stage."""
+        return STAGE
+
     async def place(self) -> Place:
         """Host, process and cores."""
         return Place(socket.gethostname(), os.getpid(), tuple(sorted(os.sched_getaffinity(0))))

@@ -2,16 +2,19 @@
 
 `open_page(path)` loads a page, waits until it is quiet, and returns what a reader's browser did
 with it: console messages, exceptions, every network request, and the values of expressions.
+`tab(profile)` is a browser at hand: go somewhere, wait, type, look.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,8 +124,6 @@ def open_page(
     quiet_seconds: float = 0.5,
 ) -> Visit:
     """Open a local file in Chromium with scripts on. `profile` is an empty folder."""
-    import base64
-
     pipe = _Pipe(profile, width, dark)
     visit = Visit()
     try:
@@ -154,6 +155,66 @@ def open_page(
     finally:
         pipe.close()
     return visit
+
+
+@dataclass
+class Tab:
+    """An open page."""
+
+    pipe: _Pipe
+    session: str
+
+    def go(self, url: str) -> None:
+        """Begin to load an address."""
+        self.pipe.send("Page.navigate", self.session, url=url)
+
+    def value(self, expression: str) -> Any:
+        """What an expression of JavaScript gives now."""
+        return _evaluate(self.pipe, self.session, expression)
+
+    def until(self, expression: str, seconds: float = 60.0) -> Any:
+        """Wait until an expression is true, and return it; None when it is not after `seconds`.
+
+        While a page changes an expression may fail: it is asked again.
+        """
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            try:
+                if found := self.value(expression):
+                    return found
+            except RuntimeError:
+                if self.pipe.process.poll() is not None:
+                    raise
+            time.sleep(0.1)
+        return None
+
+    def type(self, text: str) -> None:
+        """Type into what has the focus, and press Enter."""
+        self.pipe.send("Input.insertText", self.session, text=text)
+        enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+        for kind in ("keyDown", "keyUp"):
+            self.pipe.send("Input.dispatchKeyEvent", self.session, type=kind, **enter)
+
+    def screenshot(self, path: Path, **clip: float) -> None:
+        """A PNG of the page, or of the part given by x, y, width, height and scale."""
+        shot = self.pipe.send(
+            "Page.captureScreenshot", self.session, format="png", **({"clip": clip} if clip else {})
+        )
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+
+@contextmanager
+def tab(profile: Path, width: int = 1280) -> Iterator[Tab]:
+    """A browser with one empty page. `profile` is an empty folder."""
+    pipe = _Pipe(profile, width, dark=False)
+    try:
+        target = pipe.send("Target.createTarget", url="about:blank")["targetId"]
+        session = pipe.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime"):
+            pipe.send(f"{domain}.enable", session)
+        yield Tab(pipe, session)
+    finally:
+        pipe.close()
 
 
 def _evaluate(pipe: _Pipe, session: str, expression: str) -> Any:
