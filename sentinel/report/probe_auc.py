@@ -222,7 +222,7 @@ def claim(run: Run) -> Section | None:
             "Per agent the round at which the smaller of the two gains is largest; ahead of both: "
             f"each gain ≥ {LEAST} and its 95 % interval above 0. Six rounds are looked at and no "
             "correction is made for that.",
-            "Paired cluster bootstrap: both scorers on the same episodes and resamples. An AUROC of "
+            "Paired cluster bootstrap: both scorers on the same episodes and resamples. AUROC of "
             "a control below ½ counts as ½, so that nothing is gained by its bad luck.",
         ),
     )

@@ -1,4 +1,4 @@
-"""Tables of the hidden states: the vectors, whose type depends on their width, and the layer sweep."""
+"""Tables of the hidden states: vectors, whose type depends on their width, and the layer sweep."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_parts_in_key_order_are_compacted_one_at_a_time(tmp_path: Path) -> None:
     run.compact("label", "clinic", "steady", ["labels"], in_order=True)
     assert path.stat().st_mtime_ns == before, "nothing new, nothing written"
     commit(run, "c", "e4", "e5")
-    with pytest.raises(tables.TableError, match="out of order at .*e4"):
+    with pytest.raises(tables.TableError, match=r"out of order at .*e4"):
         run.compact("label", "clinic", "steady", ["labels"], in_order=True)
     assert run.read("labels").num_rows == 4, "the table there was is kept"
     with pytest.raises(UserError, match="no part of table labels"):

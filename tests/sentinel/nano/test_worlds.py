@@ -21,7 +21,7 @@ def test_an_agent_names_its_world() -> None:
 
 
 def test_a_world_without_tokenizer_is_named() -> None:
-    with pytest.raises(UserError, match="no nano tokenizer of world 'sea' .shipped: clinic"):
+    with pytest.raises(UserError, match=r"no nano tokenizer of world 'sea' .shipped: clinic"):
         nano.tokenizer_dir("sea")
 
 
