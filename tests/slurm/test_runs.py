@@ -156,16 +156,18 @@ def test_preempted_requeued_and_out_of_time_all_end_like_an_undisturbed_run(
         until(lambda: lines(pushed) >= half + 5)  # it goes on, it does not begin again
         subprocess.run(["scontrol", "requeue", first], check=True, timeout=60)
         until(lambda: restarts(second) >= 1 and lines(timed) >= 1)
-        assert lines(timed) < 60
-        # It has done its part; a machine under load needs longer for the rest.
-        subprocess.run(["scontrol", "update", f"jobid={second}", "timelimit=20"], check=True,
-                       timeout=60)  # fmt: skip
+        # It has done its part; a machine under load needs longer for the rest (unless it is over).
+        subprocess.run(["scontrol", "update", f"jobid={second}", "timelimit=20"], check=False,
+                       capture_output=True, timeout=60)  # fmt: skip
     finally:
         slow.unlink()
     for root in (pushed, timed):
         until(lambda root=root: set(ended(root).values()) == {"done"})
         for name in ("episodes", "turns", "tasks"):
             assert tables.diff(name, RunDir(calm).read(name), RunDir(root).read(name)) == []
+        lives = [p for p in (root / "parts").rglob("*.jsonl") if p.stat().st_size]
+        assert len(lives) >= 2
+        assert lines(root) == 60  # no finished episode ran again
     assert restarts(first) == 2
     assert leftovers() == []
 
