@@ -180,7 +180,7 @@ class RayUnit:
         if actor is None:
             return
         with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
-            await asyncio.wait_for(answer(actor.close.remote()), timeout=10)
+            await asyncio.wait_for(answer(unseen(actor.close).remote()), timeout=10)
         ray.kill(actor, no_restart=True)
 
     async def _start(self) -> None:
@@ -210,7 +210,7 @@ class RayUnit:
             if not plan.gpus:
                 place, n = self._place, self._places.share.cpus
                 cores = self._seats.take(place.host, self.number, place.cores, n)
-            self._opened = await answer(self._actor.open.remote(plan, self.life, cores))
+            self._opened = await answer(unseen(self._actor.open).remote(plan, self.life, cores))
         except ray.exceptions.RayTaskError as error:
             original = failure(error).error
             if not isinstance(original, EngineDied):

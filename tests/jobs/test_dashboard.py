@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -141,8 +142,13 @@ def test_gauges_are_at_the_port_that_prometheus_is_told(run: Watched) -> None:
     wanted = f'ray_sentinel_items_done.*stage="collect".* {2 * EPISODES}.0'
 
     def seen() -> bool:
-        pages = [urllib.request.urlopen(f"http://{t}/metrics", timeout=30) for t in targets]
-        return any(re.search(wanted, page.read().decode()) for page in pages)
+        for target in targets:
+            # Ray's autoscaler has a fixed port, which another Ray of this machine may hold.
+            with contextlib.suppress(OSError):
+                page = urllib.request.urlopen(f"http://{target}/metrics", timeout=30)
+                if re.search(wanted, page.read().decode()):
+                    return True
+        return False
 
     _until(seen, Path(os.devnull), 60)
 
@@ -160,9 +166,10 @@ def test_a_person_sees_the_stages_after_typing_the_token(run: Watched, tmp_path:
         told = page.until(f"/collect[^]*heads/.test({BARS}) && {BARS}")
         assert told, page.value("document.body.innerText")
         words = told.split()
-        for stage, count in (("collect", 2 * EPISODES), ("heads", 2 * 2 * (FOLDS + 1))):
+        # An actor's start counts as a task of its stage.
+        for stage, count in (("collect", 2 * EPISODES + 2), ("heads", 2 * 2 * (FOLDS + 1))):
             after = words[words.index(stage) :]
-            assert str(count) in after[:8], told
+            assert after[:6].count(str(count)) == 2, told
         page.go(f"{run.url}/#/actors")
         assert page.until("document.body.innerText.includes('progress of small')")
         assert "collect-1" in page.value("document.body.innerText")
