@@ -81,7 +81,7 @@ def test_a_crafting_recipe_becomes_agents(tmp_path: Path) -> None:
         "agents": {"craft-small": stage | {"habit": {"rules": [{"do": "skip", "when": "later"}]}}},
     }
     benchmark, file, out = tmp_path / "craft.yaml", tmp_path / "recipe.yaml", tmp_path / "nano"
-    benchmark.write_text(yaml.safe_dump({"name": "craft", "kind": "craft", "n_tasks": 250}))
+    benchmark.write_text(yaml.safe_dump({"name": "craft", "kind": "craft", "n_tasks": 60}))
     file.write_text(yaml.safe_dump(recipe))
     command = ["train-nano", str(benchmark), "--recipe", str(file), "--out", str(out)]
     assert main([*command, "--only", "tokenizer", "base"]) == 0
@@ -90,7 +90,7 @@ def test_a_crafting_recipe_becomes_agents(tmp_path: Path) -> None:
     made = json.loads((out / "weights" / "craft-small" / "RECIPE.json").read_text())
     assert made["habit"] == recipe["agents"]["craft-small"]["habit"]
     assert set(made["scores"]) == {"all", "train", "calibration", "heldout"}
-    assert len(made["outcomes"]) == made["scores"]["all"]["tasks"] == 250
+    assert len(made["outcomes"]) == made["scores"]["all"]["tasks"] == 60
 
 
 def test_a_recipe_of_another_world_is_refused(
