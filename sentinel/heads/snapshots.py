@@ -64,12 +64,17 @@ class Snapshots:
         return len(self.t)
 
     def target(self, head: str) -> np.ndarray:
-        """(n,) float64 target of a head, NaN where the row is not eligible for it."""
+        """(n,) float64 target of a head, NaN where the row is not eligible for it.
+
+        Correctness: answered, answerable episodes. Where the notion of an answer does not apply (a
+        goal in an environment), every episode with a verdict: one that met the cap has failed, and
+        those that ended before it have all succeeded.
+        """
         if head == ANSWERABILITY:
             return 1.0 - self.answerable
         if head != CORRECTNESS:
             raise ValueError(f"unknown head {head!r}")
-        eligible = self.answered & (self.answerable != 0.0)  # no notion of answerability: eligible
+        eligible = np.isnan(self.answerable) | (self.answered & (self.answerable != 0.0))
         return np.where(eligible, self.correct, np.nan)
 
     def to_table(self) -> pa.Table:

@@ -112,6 +112,17 @@ def test_without_a_notion_of_answerability_answers_are_still_judged() -> None:
         plan(snapshots, ANSWERABILITY, 0)
 
 
+def test_a_goal_that_met_the_cap_is_a_failure_to_learn_from() -> None:
+    # In an environment only successes end before the cap: answers alone would be one class.
+    tasks = {t["task_id"]: t | {"answerable": None} for t in made_tasks()}
+    ends = ("answered", "cap")
+    episodes = [made_episode(t, end=ends[i % 2]) for i, t in enumerate(made_tasks())]
+    correct = {e.episode_id: e.end == "answered" for e in episodes}
+    snapshots, _ = build(episodes, tasks, correct)
+    np.testing.assert_array_equal(snapshots.target(CORRECTNESS), snapshots.answered.astype(float))
+    assert len(plan(snapshots, CORRECTNESS, None).train)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.floats(0.01, 0.6))
 def test_training_keeps_both_classes(seed: int, share: float) -> None:
