@@ -28,13 +28,16 @@ N = 120
 
 
 def finish(
-    config: RunConfig, run_dir: RunDir, stages: Sequence[str] | None = None, on: str = "debug"
+    config: RunConfig,
+    run_dir: RunDir,
+    stages: Sequence[str] | None = None,
+    cluster: Cluster | None = None,
 ) -> None:
-    """The stages after those whose tables were made up."""
-    with open_cluster(on, 2, 0, None, object_store_mb=100) as cluster:
+    """The stages after those whose tables were made up; in a plain loop, or on a cluster."""
+    with open_cluster("debug", 2) as here:
         for stage in stages or [s for s in config.stages if s not in MADE]:
             module: Any = importlib.import_module(f"jobs.{stage}")
-            module.run(config, run_dir, cluster)
+            module.run(config, run_dir, here if cluster is None else cluster)
 
 
 def begin(root: Path, config: RunConfig, **made: Any) -> RunDir:
@@ -268,13 +271,13 @@ def test_saved_probes_say_what_they_read(config, run_dir):
 
 
 @pytest.mark.slow
-def test_ray_gives_the_same_tables(config, run_dir, tmp_path):
+def test_ray_gives_the_same_tables(config, run_dir, tmp_path, ray_cluster):
     """Scorers as tasks, blocks of seeds as Ray Tune trials, on two workers."""
     from sentinel import tables
 
     other = begin(tmp_path / "runs" / "r", config, n=N)
     stages = [s for s in config.stages if s not in MADE]
-    finish(config, other, stages, on="local")
+    finish(config, other, stages, ray_cluster)
     for name in ("round_scores_paper", "round_scores_strict", "cascade_rows", "cascade_margins"):
         for agent in ("able", "weak"):
             one, two = (r.read(name, "world", agent) for r in (run_dir, other))
