@@ -154,15 +154,20 @@ def load(args: argparse.Namespace) -> tuple[RunConfig, Path]:
 
 def _slurm_site(path: str | None, root: Path | None) -> list[str]:
     """`site=slurm` where the config names no site, or this machine."""
-    from jobs.config_files import read_mapping
+    from jobs.config_files import available, read_mapping
 
+    beside = Path.cwd()
     if path is not None:
-        site = read_mapping(Path(path).expanduser()).get("site", "local")
+        file = Path(path).expanduser().absolute()
+        site, beside = read_mapping(file).get("site", "local"), file.parent
     elif root is not None:
         site = recorded_config(root).site.name
     else:
         return []
-    return ["site=slurm"] if site == "local" else []
+    if site != "local":
+        return []
+    # An installed package carries no site files: then the defaults of any Slurm.
+    return ["site=slurm" if "slurm" in available("sites", beside) else "site={name: slurm}"]
 
 
 def recorded_config(root: Path, settings: Sequence[str] = ()) -> RunConfig:
