@@ -1,6 +1,6 @@
 """Rollouts on vLLM for CPUs: episodes beside the same prompts fed flat, two replicas beside one.
 
-    python tests/bench/by_hand/bench_rollouts_vllm.py --model FOLDER [--episodes 64] [--check]
+    python tests/bench/by_hand/bench_rollouts_vllm.py --model FOLDER [--episodes 96] [--check]
 
 By hand, on a quiet machine with two cores: each engine takes half a minute to load. Episodes run
 through the whole production path (`sentinel collect`'s own function, Ray actors, journals, the SQL
@@ -56,6 +56,7 @@ def config(model: str | None, episodes: int, workers: int) -> RunConfig:
             "benchmarks": [clinic],
             "agents": [agent(model)],
             "collect": {**collected, "max_tokens": MAX_TOKENS},
+            "heads": {"folds": 2},
         }
     )
 
@@ -128,7 +129,7 @@ def main() -> int:
     """The command line; exit code 1 for a missed bar with --check."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", help="folder of a model; none: an embedded agent, no bars")
-    parser.add_argument("--episodes", type=int, default=64)
+    parser.add_argument("--episodes", type=int, default=96)
     parser.add_argument("--check", action="store_true", help="fail when a bar is missed")
     args = parser.parse_args()
     print(f"load of the machine before: {os.getloadavg()[0]:.1f}", flush=True)
