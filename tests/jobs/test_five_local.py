@@ -38,7 +38,7 @@ def test_the_same_file_with_the_embedded_agents(
     """Every stage, on two workers that load one model after the other."""
     monkeypatch.setenv("SENTINEL_CACHE", str(tmp_path / "cache"))
     root = tmp_path / "runs" / "five"
-    settings = ["benchmarks=[clinic]", f"agents=[{','.join(NANO)}]", "collect.limit=60"]
+    settings = ["benchmarks=[clinic]", f"agents=[{','.join(NANO)}]", "collect.limit=60", "seed=7"]
     settings += ["collect.workers=2", "collect.concurrency=16", "collect.timed_episodes=0"]
     settings += ["heads.kind=tfidf", "heads.folds=2", "bootstrap.resamples=20"]
     assert main(["run", str(CONFIG), *settings, "--run-dir", str(root)]) == 0
