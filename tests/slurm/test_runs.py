@@ -87,7 +87,7 @@ def test_a_sweep_of_four_with_one_that_fails(
         "seed": 7,
         "benchmarks": [{**student_engine.CLINIC, "n_questions": 1200}],
         "agents": [{"name": "good", "engine": "custom", "factory": "student_engine:make",
-                    "model": "0.8"}],
+                    "model": "0.8:1200"}],
         "collect": {"limit": 60},
         "heads": {"kind": "tfidf", "folds": 2},
         "bootstrap": {"resamples": 20},

@@ -1,6 +1,7 @@
 """A deterministic engine that knows the hospital's answers, and how sure it is, most of the time.
 
-`engine: custom`, `factory: student_engine:make`, `model: SKILL` (share of questions it knows).
+`engine: custom`, `factory: student_engine:make`, `model: SKILL` (share of questions it knows) or
+`SKILL:N`, where the hospital is asked N questions.
 Wrong answers mostly come with a doubtful thought, so that heads and decisions can learn something.
 """
 
@@ -26,9 +27,10 @@ class Student:
 
     context_window, revision = 100_000, "student 1"
 
-    def __init__(self, name: str, skill: float) -> None:
+    def __init__(self, name: str, skill: float, questions: int = QUESTIONS) -> None:
         self.name, self.skill = name, skill
-        self._gold = {t.text: t.gold for t in load(CLINIC).tasks()}
+        world = load({**CLINIC, "n_questions": questions})
+        self._gold = {t.text: t.gold for t in world.tasks()}
 
     async def generate(self, request: Request) -> Generation:
         question = next(m.content for m in request.messages if m.role == "user")
@@ -70,4 +72,5 @@ def _generation(text: str, luck: bytes) -> Generation:
 
 def make(agent: Mapping[str, Any]) -> Student:
     """The student of an agent config."""
-    return Student(str(agent["name"]), float(agent["model"]))
+    skill, _, questions = str(agent["model"]).partition(":")
+    return Student(str(agent["name"]), float(skill), int(questions or QUESTIONS))
