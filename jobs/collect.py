@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from jobs.stopping import run_async
 from sentinel.errors import UserError
 
 if TYPE_CHECKING:
@@ -92,9 +93,7 @@ def _work(
         for (gpus, _), group in groupby(todo, key=_place):
             some = list(group)
             try:
-                asyncio.run(
-                    _together(config, run_dir, cluster, some, gpus, seats, progress, faults)
-                )
+                run_async(_together(config, run_dir, cluster, some, gpus, seats, progress, faults))
             except UserError as error:
                 faults.append(error)
 

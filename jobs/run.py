@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.config import RunConfig
+from jobs.stopping import STOPS, Stopped, ignore
 from sentinel.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,11 +43,6 @@ RESULT = {
 SLURM_WAIT = 120.0
 ELEMENT_WAIT = 60.0
 """Seconds that a job waits for the lock of the one before, and elements for one another."""
-STOPS = (signal.SIGTERM, signal.SIGUSR2)
-
-
-class Stopped(KeyboardInterrupt):
-    """A signal asked this process to stop; its number is the argument."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -300,8 +296,7 @@ def _stoppable() -> Iterator[Callable[[], None]]:
     before = {s: signal.getsignal(s) for s in STOPS}
 
     def stop(number: int, frame: object) -> None:
-        for s in STOPS:  # the clean-up that follows is not interrupted again
-            signal.signal(s, signal.SIG_IGN)
+        ignore()
         raise Stopped(number)
 
     def take() -> None:

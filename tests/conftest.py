@@ -50,4 +50,5 @@ def slurm(slurm_lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     from slurm_lab import config_file
 
     monkeypatch.setenv("SLURM_CONF", str(config_file(slurm_lab)))
+    monkeypatch.setenv("SENTINEL_RAY_TMP", "/tmp")  # of the node, where tests look for leftovers
     return slurm_lab
