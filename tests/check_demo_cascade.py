@@ -1,4 +1,4 @@
-"""Asserts what the cascade's demo must show: `python tests/check_demo_cascade.py RUN_DIR`.
+"""Asserts what the cascade's demo must show: `python -P tests/check_demo_cascade.py RUN_DIR`.
 
 1. On at least two of the five agents the probe's AUROC at some round is ahead of the surface
    features and of the task alone by ≥ 0.03 each, within equal depth, both intervals above zero.
