@@ -26,8 +26,9 @@ from cluster.engines.batch import Batch, Row
 from cluster.engines.folders import chat_encoder, end_ids, identity, model_folder
 from cluster.engines.generated import cut
 from cluster.engines.prefixes import Prefixes
+from cluster.engines.prompt import prompt_ids
 from sentinel.agent.chat import ChatEncoder
-from sentinel.engine import ContextOverflow, EngineError, Generation, Request
+from sentinel.engine import EngineError, Generation, Request
 from sentinel.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -106,16 +107,7 @@ class TransformersEngine:
 
     async def generate(self, request: Request) -> Generation:
         """Answer one request. Raises ContextOverflow or EngineError."""
-        prompt = request.prompt_ids
-        if prompt is None:
-            prompt = self.encoder.encode(request.messages)
-        if not prompt or request.max_tokens < 1:
-            raise EngineError("a request needs a prompt and room for at least one token")
-        if len(prompt) + request.max_tokens > self.context_window:
-            raise ContextOverflow(
-                f"{len(prompt)} prompt tokens and {request.max_tokens} to generate exceed the "
-                f"window of {self.context_window}"
-            )
+        prompt = prompt_ids(request, self.encoder, self.context_window)
         loop = asyncio.get_running_loop()
         seed = (self._seed % 2**63, request.seed % 2**63)
         row = Row(prompt, request.max_tokens, request.temperature, seed)

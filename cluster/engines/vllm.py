@@ -26,10 +26,10 @@ from cluster.engines.fit import check_agent, device_of
 from cluster.engines.folders import chat_encoder, end_ids, identity, model_folder
 from cluster.engines.generated import arrays, cut
 from cluster.engines.guard import Guard
+from cluster.engines.prompt import prompt_ids
 from cluster.engines.vllm_start import Settings
 from sentinel.agent.chat import ChatEncoder
 from sentinel.engine import (
-    ContextOverflow,
     EngineDied,
     EngineError,
     Generation,
@@ -97,16 +97,7 @@ class VllmEngine:
     async def generate(self, request: Request) -> Generation:
         """Answer one request. Raises ContextOverflow, EngineError, or EngineDied."""
         begun = time.perf_counter()
-        prompt = request.prompt_ids
-        if prompt is None:
-            prompt = self.encoder.encode(request.messages)
-        if not prompt or request.max_tokens < 1:
-            raise EngineError("a request needs a prompt and room for at least one token")
-        if len(prompt) + request.max_tokens > self.context_window:
-            raise ContextOverflow(
-                f"{len(prompt)} prompt tokens and {request.max_tokens} to generate exceed the "
-                f"window of {self.context_window}"
-            )
+        prompt = prompt_ids(request, self.encoder, self.context_window)
         if self._cause is not None:
             raise EngineDied(self._cause)
         if self._closing:
