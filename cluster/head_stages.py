@@ -1,4 +1,4 @@
-"""What workers do in the label and heads stages: gold results, verdicts, features, fits, scores.
+"""What workers do in the heads stage: snapshots, fits, scores; how workers read episodes.
 
 Every function takes one small item and reads its inputs from the run directory, so that memory is
 bounded by the part and not by the run. The driver commits what they return.
@@ -19,26 +19,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cluster.run_dir import RunDir
-from sentinel.tables import EPISODES, FEATURE_ROWS, LABELS, SCORES, TURNS
+from sentinel.tables import EPISODES, SCORES, TURNS
 
 if TYPE_CHECKING:
     from sentinel.episodes import Episode
     from sentinel.heads.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
-LABEL, HEADS = "label", "heads"
-GOLDS, SNAPSHOTS = "golds", "snapshots"
+HEADS = "heads"
+SNAPSHOTS = "snapshots"
 FINAL = "final"
 _TELEMETRY = ("prompt_ids", "generated_ids", "logprobs", "top_ids", "top_logprobs")
 _BATCH = 2048
-
-GOLD_SCHEMA = pa.schema(
-    [
-        ("task_id", pa.string()),
-        ("result", pa.string()),  # sentinel.sql.result.Result as JSON, its error included
-        ("ordered", pa.bool_()),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -53,28 +45,6 @@ class Where:
     def run_dir(self) -> RunDir:
         """The run directory, on this machine."""
         return RunDir(self.run_root)
-
-
-@dataclass(frozen=True)
-class GoldItem:
-    """All reference queries of one benchmark. `execute=False`: they are done, read the schema."""
-
-    where: Where
-    settings: Mapping[str, Any]
-    cache: str
-    execute: bool = True
-
-
-@dataclass(frozen=True)
-class LabelItem:
-    """Episodes of one agent to label and to measure. `schema` is None where actions are no SQL."""
-
-    where: Where
-    name: str
-    episodes: tuple[str, ...]
-    labels: tuple[str, ...]
-    schema: Any = None
-    clock: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,68 +79,6 @@ class FoldItem:
         return self.where.run_dir.parts(HEADS, self.where.benchmark, self.where.agent) / (
             f"model-{self.name}"
         )
-
-
-def run_gold(item: GoldItem) -> dict[str, Any]:
-    """Execute every reference query once, in the sandbox the agents' queries run in.
-
-    Returns `tables` (golds: task_id, result, ordered), and `schema` and `clock` of the database;
-    all empty for a benchmark without SQL.
-    """
-    from sentinel.benchmarks.registry import load
-    from sentinel.labels import is_ordered
-    from sentinel.sql.schema import Schema
-
-    benchmark: Any = load(dict(item.settings))
-    try:
-        benchmark.prepare(Path(item.cache))
-        sandbox = getattr(benchmark, "sandbox", None)
-        if sandbox is None:
-            return {"tables": {GOLDS: GOLD_SCHEMA.empty_table()}, "schema": None, "clock": ""}
-        pool = sandbox()
-        known = read_tasks(item.where)
-        rows = [
-            {
-                "task_id": task_id,
-                "result": pool.query(task["gold"]).to_json(),
-                "ordered": is_ordered(task["gold"]),
-            }
-            for task_id, task in known.items()
-            if item.execute and task["gold"] is not None and task["answerable"]
-        ]
-        return {
-            "tables": {GOLDS: pa.Table.from_pylist(rows, schema=GOLD_SCHEMA)},
-            "schema": Schema.read(pool.database),
-            "clock": pool.clock,
-        }
-    finally:
-        benchmark.close()
-
-
-def label_part(item: LabelItem) -> dict[str, pa.Table]:
-    """Verdicts and features of some episodes: tables `labels` and `features`."""
-    from sentinel.features import feature_rows
-    from sentinel.labels import Gold, label_rows
-    from sentinel.sql.result import Result
-
-    tasks = read_tasks(item.where)
-    episodes = list(read_episodes(item.where, set(item.episodes), telemetry=True))
-    needed = {e.task_id for e in episodes}
-    golds = {
-        row["task_id"]: Gold(Result.from_json(row["result"]), row["ordered"])
-        for _, table in item.where.run_dir.read_parts(LABEL, item.where.benchmark, None, GOLDS)
-        for row in table.filter(
-            pc.is_in(table["task_id"], pa.array(needed, pa.string()))
-        ).to_pylist()
-    }
-    answerable = {t: tasks[t]["answerable"] for t in needed}
-    questions = {t: tasks[t]["text"] for t in needed}
-    return {
-        "labels": LABELS.from_rows(label_rows(episodes, answerable, golds, item.labels)),
-        "features": FEATURE_ROWS.from_rows(
-            feature_rows(episodes, questions, item.schema, item.clock)
-        ),
-    }
 
 
 def snapshot_part(item: SnapshotItem) -> dict[str, Any]:

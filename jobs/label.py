@@ -10,7 +10,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from cluster import files
-from cluster.head_stages import GOLDS, LABEL, GoldItem, LabelItem, Where, label_part, run_gold
+from cluster.head_stages import Where
+from cluster.label_stages import GOLDS, LABEL, GoldItem, LabelItem, label_part, run_gold
 from cluster.pool import ItemError
 from cluster.progress import Progress
 from sentinel.errors import UserError
