@@ -1,7 +1,8 @@
 """`ray start --block` as a child of this process: its command line, its log, and its exact end.
 
-`ray stop` ends every Ray on a node and is never used. What a node started carries a mark in its
-environment; `NodeProcess.stop` ends the child, then whatever still carries the mark.
+`ray stop` ends every Ray on a node and is never used. `NodeProcess.stop` ends the child's process
+group, and whatever carries a mark in its environment. Both, because some of Ray's daemons write
+their title over their environment, and its workers may leave the group.
 """
 
 from __future__ import annotations
@@ -116,15 +117,33 @@ class NodeProcess:
 
         Quickly: after `scancel` a job may have few seconds, and nothing in Ray is worth saving.
         """
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            left = marked(self.mark)
+        for sign in (signal.SIGTERM, *[signal.SIGKILL] * 5):
+            left = self.running()
             for process in left:
                 with suppress(psutil.Error):
                     process.send_signal(sign)
             psutil.wait_procs(left, timeout=seconds)
             self.process.poll()  # it was among them
+            if not self.running():
+                break
         self.process.kill()
         self.process.wait()
+
+    def running(self) -> list[psutil.Process]:
+        """What Ray runs here, whoever started it and whatever it calls itself."""
+        group, session = self.process.pid, os.getsid(0)
+        found = marked(self.mark)
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                if os.getpgid(process.pid) == group and os.getsid(process.pid) == session:
+                    found.append(process)
+        return [p for p in set(found) if _lives(p)]
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def marked(mark: str) -> list[psutil.Process]:

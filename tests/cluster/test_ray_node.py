@@ -96,6 +96,23 @@ def test_the_end_takes_what_was_started_and_nothing_else(
     stranger.wait()
 
 
+def test_a_process_whose_environment_is_gone_is_ended_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ray's agents write their titles over it, and outlive the daemon that started them."""
+    child = f"import os, sys; os.execve(sys.executable, [sys.executable, '-c', {SLEEP!r}], {{}})"
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}])"
+    monkeypatch.setattr(NodePlan, "command", lambda self: [sys.executable, "-c", code])
+    node = NodeProcess(PLAN, tmp_path / "ray.log")
+    for _ in range(200):
+        if node.ended() and len(node.running()) == 1 and not marked(node.mark):
+            break
+        time.sleep(0.05)
+    (left,) = node.running()
+    node.stop()
+    assert not left.is_running()
+
+
 def test_a_failing_start_is_told_by_the_end_of_its_log(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -187,7 +187,7 @@ def test_cancelling_leaves_no_process_port_or_folder(
     subprocess.run(["scancel", job], check=True, timeout=60)
     until(lambda: not processes(job) and out("squeue", "-h") == "", 60)
     assert leftovers(slurm) == []
-    assert {n: ports(slurm, n) for n in before} == before
+    until(lambda: {n: ports(slurm, n) for n in before} == before, 30)
     assert cli.main(["status", str(root)]) == 3
     (found,) = record.look(root, record.read(root)[-1], {})
     assert found.state == "failed"
