@@ -89,6 +89,7 @@ class Team:
 
         Only a Stop of the engine leaves jobs over: then the tally says why.
         """
+        plan = replace(plan, spans=self.share.spans)
         self._plan, self.tally = plan, Tally(by_replica=[0] * len(self.units))
         self.tallies.append(self.tally)
         for unit in self.units:

@@ -22,6 +22,7 @@ from cluster.journal import Journal, JournalBroken
 from cluster.metered import Metered, Pulse, TokenGate
 from cluster.provenance import note_template
 from cluster.run_dir import RunDir
+from cluster.span import lead_to_ray
 from cluster.stages import use_threads
 from sentinel import episodes
 from sentinel.agent.loop import run_task
@@ -48,7 +49,9 @@ class Plan:
     temperature: float
     seed: int
     gpus: int = 0
-    """Devices that each replica must see."""
+    """Devices of each replica."""
+    spans: bool = False
+    """They are on several machines: the engine's workers see them, the replica does not."""
     tokens_in_flight: int | None = None
     """Limit per replica; None takes what the engine reports, or none."""
 
@@ -132,10 +135,15 @@ class Replica:
         await self.close(keep_benchmark=plan.benchmark)
         if cores:  # before vLLM is imported: it reads this then
             os.environ["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cores))
-        devices.check(plan.gpus, plan.where)
+        agent = dict(plan.agent)
+        if plan.spans:
+            lead_to_ray()
+            agent["distributed_executor_backend"] = "ray"
+        else:
+            devices.check(plan.gpus, plan.where)
         # Loading takes up to minutes: meanwhile this process must answer.
         await asyncio.to_thread(self._load_benchmark, plan)
-        engine = await start_engine(plan.agent)
+        engine = await start_engine(agent)
         use_threads(self.threads)  # again: the engine may have loaded torch
         limit = plan.tokens_in_flight or getattr(engine, "capacity_tokens", None)
         if getattr(engine, "encoder", None) is None:

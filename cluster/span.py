@@ -9,23 +9,13 @@ machines).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
 from typing import Any
 
-from cluster.placement import RESERVE_SECONDS, Node
 from sentinel.errors import UserError
 
-
-def spans(nodes: Sequence[Node], devices: int) -> bool:
-    """Whether an engine of so many devices fits the cluster, but no single machine.
-
-    >>> spans([Node(8, 4), Node(8, 4)], 8), spans([Node(8, 4), Node(8, 4)], 4)
-    (True, False)
-    >>> spans([Node(8, 4)], 8)
-    False
-    """
-    usable = [min(node.gpus, node.cpus) for node in nodes]
-    return max(usable, default=0) < devices <= sum(usable)
+RESERVE_SECONDS = 120.0
+"""How long replicas with GPUs wait for their places."""
 
 
 class Span:
@@ -35,14 +25,19 @@ class Span:
         self.devices = devices
         self._group: Any = None
 
-    def take(self, what: str, seconds: float = RESERVE_SECONDS) -> None:
-        """Reserve. Raises UserError when the devices stay taken."""
-        import ray
+    def reserve(self) -> Any:
+        """Ask for the places; the reference is ready when they are there."""
         from ray.util.placement_group import placement_group
 
         bundles = [{"CPU": 1, "GPU": 1}] * self.devices
         self._group = placement_group(bundles, strategy="PACK")
-        ready, _ = ray.wait([self._group.ready()], timeout=seconds)
+        return self._group.ready()
+
+    def take(self, what: str, seconds: float = RESERVE_SECONDS) -> None:
+        """Reserve. Raises UserError when the devices stay taken."""
+        import ray
+
+        ready, _ = ray.wait([self.reserve()], timeout=seconds)
         if not ready:
             self.free()
             raise UserError(
@@ -66,3 +61,14 @@ class Span:
 
             remove_placement_group(self._group)
             self._group = None
+
+
+def lead_to_ray() -> None:
+    """Let the processes that this actor starts find its Ray.
+
+    The core of vLLM is a driver of its own and calls `ray.init()`, which without an address finds
+    somebody else's Ray on this machine, or starts one.
+    """
+    import ray
+
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address

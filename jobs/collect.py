@@ -129,7 +129,8 @@ async def _together(
         log.warning("memory holds %d workers of these agents, not %d", workers, settings.workers)
     if all(api for _, api in map(_place, parts)):
         workers = 1  # one process keeps the server's pace and the run's budget
-    size = share(nodes, workers, gpus, len(parts), parallel)
+    can_span = all(part.plan.agent["engine"] == "vllm" for part in parts)
+    size = share(nodes, workers, gpus, len(parts), parallel, can_span=can_span)
     teams = [
         Team(
             size,

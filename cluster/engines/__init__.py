@@ -30,6 +30,7 @@ UNHASHED = frozenset(
     {"name", "benchmarks", "device", "tensor_parallel", "api_key_env", "max_tokens"}
     | {"price", "concurrency", "request_timeout", "budget_usd", "spend_dir"}
     | {"gpu_memory_utilization", "kv_cache_gb", "enforce_eager", "max_batch"}
+    | {"distributed_executor_backend"}
 )
 """Settings that say where an agent runs, never what it answers (the token limit is hashed by the
 collection, which may set it)."""

@@ -274,7 +274,9 @@ def make(agent: Mapping[str, Any]) -> VllmEngine:
     if device == "cuda":
         from cluster.devices import visible_gpus
 
-        check = check_agent(agent, visible_gpus())
+        # Devices of other machines are not in sight; their number was checked with the places.
+        spans = agent.get("distributed_executor_backend") == "ray"
+        check = check_agent(agent, None if spans else visible_gpus())
     else:
         check = check_agent(agent, 0)
     if check is None:

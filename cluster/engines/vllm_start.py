@@ -37,6 +37,8 @@ class Settings:
     batch: int
     parts: int = 1
     """GPUs that share the model."""
+    backend: str = "mp"
+    """Who starts their workers: `mp` (processes of this machine) or `ray` (actors on several)."""
     eager: bool = True
     """No compilation and no CUDA graphs."""
     gpu_share: float = GPU_SHARE
@@ -57,6 +59,7 @@ def settings_of(agent: Mapping[str, Any], fit: Fit) -> Settings:
         window=fit.window,
         batch=batch,
         parts=1 if cpu else int(agent.get("tensor_parallel") or 1),
+        backend=str(agent.get("distributed_executor_backend") or "mp"),
         eager=cpu if eager is None else bool(eager),
         gpu_share=float(agent.get("gpu_memory_utilization") or GPU_SHARE),
         kv_bytes=int(float(asked) * GB) if asked else (_cpu_cache(fit, batch) if cpu else None),
@@ -90,7 +93,7 @@ async def start(folder: Path, settings: Settings) -> Any:
                     enable_prefix_caching=True,
                     tensor_parallel_size=settings.parts,
                     # Inside a Ray actor vLLM would otherwise ask Ray for workers of its own.
-                    distributed_executor_backend="mp" if settings.parts > 1 else None,
+                    distributed_executor_backend=settings.backend if settings.parts > 1 else None,
                     gpu_memory_utilization=settings.gpu_share,
                     kv_cache_memory_bytes=settings.kv_bytes,
                     max_num_seqs=settings.batch,

@@ -42,8 +42,8 @@ def span(devices: int) -> list[dict[str, object]]:
     """The workers of an engine on the devices of several machines."""
     import ray
 
-    from cluster.placement import cluster_nodes
-    from cluster.span import Span, spans
+    from cluster.placement import cluster_nodes, spans
+    from cluster.span import Span
 
     assert spans(cluster_nodes(0, 0), devices)
     places = Span(devices)
