@@ -20,6 +20,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("jobs.run", "run every stage of a config, resuming what is unfinished"),
     "collect": ("jobs.run", "stage 1: agents work through the tasks"),
     "label": ("jobs.run", "stage 2: which answers are right; the ten features"),
+    "judge": ("jobs.run", "stage 2: a model's verdict on the answers that the scorer rejects"),
+    "judge-audit": ("jobs.judge_audit", "two people check the judge: export cases, import sheets"),
     "activations": ("jobs.run", "stage 3: hidden states of every round, for probes"),
     "heads": ("jobs.run", "stage 4: fit the two text heads, score every prefix"),
     "probes": ("jobs.run", "stage 4: score the first rounds of every episode for failure"),
@@ -39,7 +41,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pace": ("jobs.pace", "seconds per step of each agent, by a serial timed rerun"),
     "status": ("jobs.status", "what a run directory holds and what it lacks"),
     "doctor": ("jobs.doctor", "check data, engines, Ray, GPUs, Slurm for a config"),
+    "prepare": ("jobs.prepare", "build a benchmark's database from its source files"),
     "tasks": ("jobs.tasks", "the task table of a config with groups and pools"),
+    "freeze": ("jobs.freeze", "write a benchmark's tasks to a hashed file"),
     "sql": ("jobs.sql", "run queries in the sandbox, with the database's clock"),
     "train-nano": ("jobs.train_nano", "train the embedded agents of a benchmark"),
 }

@@ -14,6 +14,7 @@ KINDS: Mapping[str, str] = {
     "clinic": "sentinel.benchmarks.clinic:ClinicBenchmark",
     "craft": "sentinel.benchmarks.craft:CraftBenchmark",
     "ehrsql": "sentinel.benchmarks.ehrsql:EhrsqlBenchmark",
+    "textcraft": "sentinel.benchmarks.textcraft:TextcraftBenchmark",
     "webshop": "sentinel.benchmarks.webshop:WebshopBenchmark",
 }
 """Kind → where its class is. A `kind` with a colon names any class: `my.module:Class`."""

@@ -74,9 +74,30 @@ class Outcome:
     crafted: Amount | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How a world answers; `{name}`, `{count}`, `{id}` (name with underscores) and `{text}` are
+    filled in."""
+
+    unknown: str = "error: invalid action"
+    not_gettable: str = "error: cannot get {name}"
+    short: str = "error: not enough items for {name}"
+    no_recipe: str = "error: no such recipe for {name}"
+    got: str = "Got {count} {name}"
+    crafted: str = "Crafted {count} {name}"
+
+    def say(self, template: str, amount: Amount | None = None, text: str = "") -> str:
+        """One answer."""
+        name = "" if amount is None else amount.name
+        count = 0 if amount is None else amount.count
+        return template.format(name=name, count=count, id=name.replace(" ", "_"), text=text)
+
+
 @dataclass(frozen=True)
 class RecipeBook:
     """An immutable set of recipes with the tags that their parts may name.
+
+    `extra` are items that no recipe names and that can be got; `words` is how the world answers.
 
     Raises ValueError for a recipe without parts, with a count below 1 or with a part named twice,
     for a tag without items, and for a name that is an item and a tag.
@@ -85,6 +106,8 @@ class RecipeBook:
     recipes: tuple[Recipe, ...]
     tags: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     check_output: bool = False
+    extra: frozenset[str] = frozenset()
+    words: Words = Words()
     makes: Mapping[str, tuple[Recipe, ...]] = field(init=False)
     """Item → its recipes, in their order."""
     items: frozenset[str] = field(init=False)
@@ -106,7 +129,7 @@ class RecipeBook:
         tags = {tag: tuple(items) for tag, items in sorted(self.tags.items())}
         object.__setattr__(self, "tags", MappingProxyType(tags))
         object.__setattr__(self, "makes", MappingProxyType(makes))
-        object.__setattr__(self, "items", frozenset((names | carried) - tags.keys()))
+        object.__setattr__(self, "items", frozenset((names | carried | self.extra) - tags.keys()))
 
     def carriers(self, name: str) -> tuple[str, ...]:
         """Items that may stand for a part: those of the tag, or the item itself."""
@@ -145,7 +168,7 @@ def apply(book: RecipeBook, inventory: Inventory, text: str) -> Outcome:
     """Carry out one command; neither the book nor the given inventory is changed."""
     command = parse(text)
     if command is None:
-        return Outcome(inventory, "error: invalid action", error=True)
+        return Outcome(inventory, book.words.say(book.words.unknown, text=text), error=True)
     if command.verb == "inventory":
         return Outcome(inventory, describe(inventory))
     assert command.out is not None
@@ -193,20 +216,22 @@ def _assign(book: RecipeBook, wanted: Sequence[Amount], given: list[Amount]) -> 
 
 def _get(book: RecipeBook, inventory: Inventory, out: Amount) -> Outcome:
     if out.name not in book.items or out.name in book.makes or out.count < 1:
-        return Outcome(inventory, f"error: cannot get {out.name}", error=True)
-    return Outcome(_changed(inventory, {out.name: out.count}), f"Got {out}")
+        return Outcome(inventory, book.words.say(book.words.not_gettable, out), error=True)
+    text = book.words.say(book.words.got, out)
+    return Outcome(_changed(inventory, {out.name: out.count}), text)
 
 
 def _craft(book: RecipeBook, inventory: Inventory, out: Amount, parts: Sequence[Amount]) -> Outcome:
     used = totals(parts)
     if any(inventory.get(name, 0) < count for name, count in used.items()):
-        return Outcome(inventory, f"error: not enough items for {out.name}", error=True)
+        return Outcome(inventory, book.words.say(book.words.short, out), error=True)
     recipe = matching(book, out, parts)
     if recipe is None:
-        return Outcome(inventory, f"error: no such recipe for {out.name}", error=True)
+        return Outcome(inventory, book.words.say(book.words.no_recipe, out), error=True)
     change = {name: -count for name, count in used.items()}
     change[recipe.out.name] = change.get(recipe.out.name, 0) + recipe.out.count
-    return Outcome(_changed(inventory, change), f"Crafted {recipe.out}", crafted=recipe.out)
+    text = book.words.say(book.words.crafted, recipe.out)
+    return Outcome(_changed(inventory, change), text, crafted=recipe.out)
 
 
 def _changed(inventory: Inventory, change: Mapping[str, int]) -> Inventory:
