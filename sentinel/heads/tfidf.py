@@ -80,12 +80,9 @@ def fit_tfidf(
     texts: Sequence[str], targets: np.ndarray, config: HeadConfig, seed: int
 ) -> TfidfHead:
     """Fit the baseline on n texts and their (n,) targets in {0, 1}, both present."""
-    from sklearn.linear_model import LogisticRegression
-
-    vectorizer = _vectorizer(min_df=2 if len(texts) >= 50 else 1, max_features=50_000)
+    vectorizer = vectorizer_of(len(texts))
     matrix = vectorizer.fit_transform(list(texts))
-    balanced = "balanced" if config.class_weights == "balanced" else None
-    model = LogisticRegression(C=4.0, max_iter=500, class_weight=balanced, random_state=seed)
+    model = classifier(config, seed)
     model.fit(matrix, np.asarray(targets) > 0.5)
     vocabulary = {term: int(at) for term, at in vectorizer.vocabulary_.items()}
     return TfidfHead(
@@ -94,6 +91,19 @@ def fit_tfidf(
         np.asarray(model.coef_[0], dtype=np.float64),
         float(model.intercept_[0]),
     )
+
+
+def vectorizer_of(n: int) -> Any:
+    """The vectorizer that is fitted to n texts; it knows no label."""
+    return _vectorizer(min_df=2 if n >= 50 else 1, max_features=50_000)
+
+
+def classifier(config: HeadConfig, seed: int) -> Any:
+    """The logistic regression on its terms."""
+    from sklearn.linear_model import LogisticRegression
+
+    balanced = "balanced" if config.class_weights == "balanced" else None
+    return LogisticRegression(C=4.0, max_iter=500, class_weight=balanced, random_state=seed)
 
 
 def _vectorizer(**settings: Any) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from sentinel.tables.audit import AUDIT, AUDIT_LOGITS, FEATURE_SCREEN
 from sentinel.tables.decisions import (
     BOOTSTRAP_DRAWS,
     CASCADE_MARGINS,
@@ -25,6 +26,7 @@ from sentinel.tables.decisions import (
 )
 from sentinel.tables.equality import NUMERIC_TOLERANCE, TIE_GAP, differences
 from sentinel.tables.hidden import ACTIVATIONS, LAYER_SWEEP, activations, activations_of
+from sentinel.tables.judgements import JUDGEMENTS
 from sentinel.tables.schema import VERSION, Column, Table, TableError
 from sentinel.tables.stages import (
     ENDS,
@@ -45,6 +47,7 @@ ALL = {
         EPISODES,
         TURNS,
         LABELS,
+        JUDGEMENTS,
         FEATURE_ROWS,
         SCORES,
         PREFIX_SCORES,
@@ -56,6 +59,9 @@ ALL = {
         DECISIONS,
         BOOTSTRAP_DRAWS,
         INTERVALS,
+        AUDIT,
+        AUDIT_LOGITS,
+        FEATURE_SCREEN,
     )
 }
 
@@ -76,6 +82,8 @@ def diff(name: str, left: pa.Table, right: pa.Table) -> list[str]:
 __all__ = [
     "ACTIVATIONS",
     "ALL",
+    "AUDIT",
+    "AUDIT_LOGITS",
     "BOOTSTRAP_DRAWS",
     "CASCADE_MARGINS",
     "CASCADE_ROWS",
@@ -84,7 +92,9 @@ __all__ = [
     "EPISODES",
     "FEATURES",
     "FEATURE_ROWS",
+    "FEATURE_SCREEN",
     "INTERVALS",
+    "JUDGEMENTS",
     "LABELS",
     "LAYER_SWEEP",
     "NUMERIC_TOLERANCE",
