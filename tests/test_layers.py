@@ -15,6 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 TORCH_ROOMS = {
     "sentinel.heads.model",
     "sentinel.heads.fit",
+    "sentinel.heads.batches",
+    "sentinel.heads.strategy",
+    "sentinel.heads.checkpoint",
     "sentinel.activations.extract",
     "sentinel.nano.model",
     "sentinel.nano.train",

@@ -26,7 +26,9 @@ class HeadConfig:
     are in tokens, special tokens included; longer prefixes lose their *beginning*. `prefixes`
     snapshots per episode and epoch are drawn uniformly (None: all): each keeps equal weight. The
     defaults suit the nano encoder; a pretrained one wants about 3 epochs at 5e-5. `token_dropout`
-    is the share of training tokens that are hidden anew in every batch.
+    is the share of training tokens that are hidden anew in every batch. `dtype` bfloat16 multiplies
+    in bfloat16 and keeps weights and optimiser in float32. `micro_batch` rows at most go through
+    the encoder at once in training (None: the whole batch); gradients of a batch are accumulated.
     """
 
     kind: Literal["encoder", "tfidf"] = "encoder"
@@ -49,6 +51,8 @@ class HeadConfig:
     validation: float = 0.1
     max_train_tokens: int = 2048
     max_score_tokens: int = 4096
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    micro_batch: int | None = None
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> HeadConfig:

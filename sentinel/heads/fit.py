@@ -5,36 +5,42 @@ A torch room: imported inside functions only.
 
 from __future__ import annotations
 
-import copy
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.functional import binary_cross_entropy_with_logits
 
+from sentinel.heads.batches import Batches, bucketed, class_weights, masked_loss
+from sentinel.heads.checkpoint import Checkpoints, signature
 from sentinel.heads.config import HeadConfig, HeadFailure
 from sentinel.heads.model import HeadModel
 from sentinel.heads.score import score_tokens
+from sentinel.heads.strategy import Strategy, micro_steps
 from sentinel.heads.tokens import Specials, Tokenized
-
-BUCKET = 16
-"""Batches per bucket: rows are shuffled, then sorted by length within a bucket."""
 
 
 @dataclass
 class Fit:
     """The kept state of a training run, and one mapping per epoch.
 
-    Kept is the last epoch that is not clearly worse than the best (see `_slack`).
+    Kept is the last epoch that is not clearly worse than the best (see `_slack`). `losses` are
+    those of the global batches that this session trained on; `resumed` the epoch it went on after.
     """
 
     model: HeadModel
     history: list[dict[str, Any]] = field(default_factory=list)
     best_epoch: int = 0
+    losses: list[float] = field(default_factory=list)
+    resumed: int = 0
+
+
+OnEpoch = Callable[[dict[str, Any], list[float]], None]
+"""Told of each epoch: its record, and the losses of its batches."""
 
 
 def fit_head(
@@ -49,6 +55,9 @@ def fit_head(
     *,
     groups: np.ndarray | None = None,
     device: str = "cpu",
+    strategy: Strategy | None = None,
+    checkpoints: Path | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> Fit:
     """Train a head; AdamW, linear warm-up and decay, clipped gradients, early stopping.
 
@@ -56,137 +65,124 @@ def fit_head(
     and `stop` are row indices; without early-stopping rows the last epoch is kept. `groups` (n,)
     names the episode of each row, for `config.prefixes`. Same seed, same result on one device.
 
-    Raises HeadFailure when the loss is not finite.
+    `strategy` spreads the fit over processes (None: this one, on `device`): the batches are those
+    of one process and the loss is the mean over the global batch, so that neither the number of
+    processes nor `config.micro_batch` changes more than rounding (but for `config.dropout`, whose
+    masks each process draws for itself). With a folder of `checkpoints`, a fit that was killed goes
+    on after its last whole epoch, to the same result.
+
+    Raises HeadFailure when the loss is not finite, or for a corrupt checkpoint.
     """
     targets = np.asarray(targets, dtype=np.float32).reshape(len(tokens), -1)
     weights = class_weights(targets[train], config.class_weights)
-    rng = np.random.Generator(np.random.PCG64(seed))
-    model.to(device)
-    optimiser = torch.optim.AdamW(_decayed(model, config.weight_decay), lr=config.learning_rate)
-    per_epoch = len(
-        _epoch_rows(train, groups, config.prefixes, np.random.Generator(np.random.PCG64(0)))
-    )
-    total = max(1, config.epochs * -(-per_epoch // config.batch_size))
-    warm = max(1, round(config.warmup * total))
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser,
-        lambda step: min((step + 1) / warm, max(0.0, (total - step) / (total - warm + 1))),
-    )
-    fit = Fit(model)
+    strategy = strategy or Strategy(device, config.dtype)
+    micro = micro_steps(config, strategy.world)
+    strategy.prepare(model, config, micro)
+    batches = Batches(tokens, targets, specials, config, weights, micro)
+    rate = _rates(config, len(_epoch_rows(train, groups, config.prefixes, _generator(0))))
     slack = _slack(targets[stop], None if groups is None else groups[stop], config.stop_on)
-    best, kept = -np.inf, model.state_dict()
     lengths = tokens.lengths(specials, config.max_train_tokens)
-    with seeded(seed):
-        for epoch in range(1, config.epochs + 1):
-            started, seen, losses = time.perf_counter(), 0, []
-            model.train()
+    saved = None
+    if checkpoints is not None:
+        made_of = [config.to_dict(), seed, strategy.name, strategy.world, micro, groups]
+        made_of += [tokens.ids, tokens.starts, targets, train, stop]
+        saved = Checkpoints(checkpoints, signature(made_of), strategy)
+    fit, rng = Fit(model), _generator(seed)
+    best, kept, step = -np.inf, None, 0
+    with seeded(seed + strategy.rank):
+        if saved is not None and (found := saved.load()) is not None:
+            done, kept = found
+            fit.history, fit.best_epoch, step = done["history"], done["best_epoch"], done["step"]
+            best = -np.inf if done["best"] is None else done["best"]
+            rng.bit_generator.state = done["rng"]
+            fit.resumed = len(fit.history)
+        for epoch in range(len(fit.history) + 1, config.epochs + 1):
+            if epoch - 1 - fit.best_epoch >= config.patience:
+                break
+            started, seen, losses, summed = time.perf_counter(), 0, [], 0.0
+            strategy.model.train()
             rows = _epoch_rows(train, groups, config.prefixes, rng)
             for batch in bucketed(rows, lengths, config.batch_size, rng):
-                ids, mask = tokens.batch(batch, specials, config.max_train_tokens)
-                shown = hide(torch.from_numpy(ids), specials, config.token_dropout)
-                logits = model(shown.to(device), torch.from_numpy(mask).to(device))
-                loss = masked_loss(logits, torch.from_numpy(targets[batch]).to(device), weights)
-                value = float(loss.detach())
+                value, read = batches.backward(strategy, batch, f"{seed}/{step}")
                 if not np.isfinite(value):
                     raise HeadFailure(f"the loss became {value} in epoch {epoch}")
-                optimiser.zero_grad(set_to_none=True)
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
-                optimiser.step()
-                schedule.step()
-                losses.append(value * len(batch))
-                seen += int(mask.sum())
+                strategy.step(rate(step))
+                step, seen = step + 1, seen + read
+                losses.append(value)
+                summed += value * len(batch)
             record: dict[str, Any] = {
                 "epoch": epoch,
-                "loss": sum(losses) / len(rows),
+                "loss": summed / len(rows),
                 "tokens_per_second": round(seen / (time.perf_counter() - started)),
             }
-            fit.history.append(record)
             if len(stop):
-                record |= evaluate(model, tokens, targets, stop, specials, config, weights, device)
+                record |= evaluate(strategy, tokens, targets, stop, specials, config, weights)
+            fit.history.append(record)
+            fit.losses += losses
             value = _criterion(record, config.stop_on) if len(stop) else float(epoch)
             best = max(best, value)
             if value >= best - slack:
-                kept = copy.deepcopy(model.state_dict())
-                fit.best_epoch = epoch
-            elif epoch - fit.best_epoch >= config.patience:
-                break
-    if not fit.best_epoch:
+                kept, fit.best_epoch = strategy.weights(), epoch
+            if saved is not None:
+                state = {"history": fit.history, "best_epoch": fit.best_epoch, "step": step}
+                state |= {"best": best if np.isfinite(best) else None}
+                saved.save(epoch, state | {"rng": rng.bit_generator.state}, kept)
+            if on_epoch is not None and strategy.rank == 0:
+                on_epoch(record, losses)
+    if kept is None:
         raise HeadFailure("no epoch gave a finite loss on the early-stopping rows")
-    model.load_state_dict(kept)
-    model.eval()
+    fit.model = strategy.finish(model, kept)
     return fit
 
 
 def evaluate(
-    model: HeadModel,
+    strategy: Strategy,
     tokens: Tokenized,
     targets: np.ndarray,
     rows: np.ndarray,
     specials: Specials,
     config: HeadConfig,
     weights: np.ndarray,
-    device: str,
 ) -> dict[str, float | None]:
-    """Loss and mean AUROC (null where a target has one class) of the early-stopping rows."""
+    """Loss (null unless finite) and mean AUROC (null where a target has one class) of the
+    early-stopping rows."""
     from sklearn.metrics import roc_auc_score
 
-    logits = score_tokens(
-        model, tokens.take(rows), specials, config.max_train_tokens, device=device
-    )
+    with strategy.precision():
+        logits = spread_scores(
+            strategy, strategy.reader, tokens.take(rows), specials, config.max_train_tokens
+        )
     target = targets[rows]
-    loss = masked_loss(torch.from_numpy(logits).float(), torch.from_numpy(target), weights)
+    loss = float(masked_loss(torch.from_numpy(logits).float(), torch.from_numpy(target), weights))
+    if not np.isfinite(loss):
+        return {"stop_loss": None, "stop_auroc": None}
     areas = []
     for column in range(target.shape[1]):
         known = ~np.isnan(target[:, column])
         if len(np.unique(target[known, column])) == 2:
             areas.append(roc_auc_score(target[known, column], logits[known, column]))
-    return {"stop_loss": float(loss), "stop_auroc": float(np.mean(areas)) if areas else None}
+    return {"stop_loss": loss, "stop_auroc": float(np.mean(areas)) if areas else None}
 
 
-def hide(ids: torch.Tensor, specials: Specials, share: float) -> torch.Tensor:
-    """The ids with a share of them, specials excepted, replaced by the padding id.
+def spread_scores(
+    strategy: Strategy, model: Any, tokens: Tokenized, specials: Specials, window: int
+) -> np.ndarray:
+    """(n, outputs) logits of `score_tokens`, each process reading its share of the rows.
 
-    A few hundred episodes are learnt by heart otherwise; positions and mask stay as they are.
+    Raises HeadFailure in every process when one of them meets a logit that is not finite.
     """
-    if not share:
-        return ids
-    kept = torch.tensor(specials.before + specials.after, dtype=ids.dtype)
-    hidden = (torch.rand(ids.shape) < share) & ~torch.isin(ids, kept)
-    return torch.where(hidden, torch.full_like(ids, specials.pad), ids)
-
-
-def masked_loss(logits: torch.Tensor, targets: torch.Tensor, weights: np.ndarray) -> torch.Tensor:
-    """Weighted binary cross-entropy, mean over the batch; NaN targets count nothing."""
-    known = ~torch.isnan(targets)
-    target = torch.where(known, targets, torch.zeros_like(targets))
-    scale = torch.from_numpy(weights).to(logits)
-    weight = torch.where(target > 0.5, scale[1], scale[0]) * known
-    loss = binary_cross_entropy_with_logits(logits, target, reduction="none")
-    return (loss * weight).sum() / known.sum().clamp(min=1)
-
-
-def class_weights(targets: np.ndarray, how: str) -> np.ndarray:
-    """(2, outputs) weights of the negative and positive class; `balanced`: mean 1 over the rows."""
-    if how == "none":
-        return np.ones((2, targets.shape[1]), dtype=np.float32)
-    positive, known = np.nansum(targets, axis=0), (~np.isnan(targets)).sum(axis=0)
-    counts = np.stack([known - positive, positive])
-    return (known / np.maximum(2.0 * counts, 1.0)).astype(np.float32)
-
-
-def bucketed(
-    rows: np.ndarray, lengths: np.ndarray, size: int, rng: np.random.Generator
-) -> Iterator[np.ndarray]:
-    """Batches of `size` rows of similar length, in random order; every row exactly once."""
-    rows = rng.permutation(rows)
-    batches = []
-    for start in range(0, len(rows), BUCKET * size):
-        chunk = rows[start : start + BUCKET * size]
-        chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
-        batches += [chunk[i : i + size] for i in range(0, len(chunk), size)]
-    for at in rng.permutation(len(batches)):
-        yield batches[at]
+    if strategy.world == 1 or (strategy.lockstep and model is strategy.reader):
+        return score_tokens(model, tokens, specials, window, device=strategy.device)
+    mine = np.arange(len(tokens))[strategy.rank :: strategy.world]
+    out, cause = np.zeros((len(tokens), int(model.out.out_features))), ""
+    try:
+        out[mine] = score_tokens(model, tokens.take(mine), specials, window, device=strategy.device)
+    except HeadFailure as failure:
+        out[mine], cause = np.nan, str(failure)
+    out = strategy.sum(out)
+    if not np.isfinite(out).all():
+        raise HeadFailure(cause or "another process met logits that are not finite")
+    return out
 
 
 @contextmanager
@@ -212,7 +208,25 @@ def _epoch_rows(
     return rng.choice(train, size=wanted, replace=False)
 
 
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def _rates(config: HeadConfig, per_epoch: int) -> Callable[[int], float]:
+    """The learning rate of every step: linear warm-up and decay over all epochs."""
+    total = max(1, config.epochs * -(-per_epoch // config.batch_size))
+    warm = max(1, round(config.warmup * total))
+
+    def rate(step: int) -> float:
+        left = max(0.0, (total - step) / (total - warm + 1))
+        return config.learning_rate * min((step + 1) / warm, left)
+
+    return rate
+
+
 def _criterion(record: dict[str, Any], stop_on: str) -> float:
+    if record["stop_loss"] is None:
+        return np.nan
     if stop_on == "auroc" and record["stop_auroc"] is not None:
         # ties (many, on a few groups) go to the lower loss
         return float(record["stop_auroc"]) - 1e-6 * float(record["stop_loss"])
@@ -236,10 +250,3 @@ def _slack(targets: np.ndarray, groups: np.ndarray | None, stop_on: str) -> floa
     if not positive or not negative:
         return 0.0
     return float(np.sqrt((positive + negative + 1) / (12 * positive * negative)))
-
-
-def _decayed(model: HeadModel, decay: float) -> list[dict[str, Any]]:
-    """No weight decay on vectors (norms and biases)."""
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.ndim <= 1]
-    return [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]

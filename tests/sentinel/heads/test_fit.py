@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from sentinel.errors import UserError
+from sentinel.heads.batches import bucketed, class_weights, hide, masked_loss
 from sentinel.heads.config import HeadConfig, HeadFailure
-from sentinel.heads.fit import _slack, bucketed, class_weights, fit_head, hide, masked_loss, seeded
+from sentinel.heads.fit import _slack, fit_head, seeded
 from sentinel.heads.model import HeadModel, build_model, load_head, save_head
 from sentinel.heads.score import score_tokens
 from sentinel.heads.tokens import Specials, Tokenized
