@@ -79,7 +79,9 @@ def run_gold(item: GoldItem) -> dict[str, Any]:
         ]
         return {
             "tables": {GOLDS: pa.Table.from_pylist(rows, schema=GOLD_SCHEMA)},
-            "schema": Schema.read(pool.database),
+            "schema": benchmark.schema()
+            if hasattr(benchmark, "schema")
+            else Schema.read(pool.database),
             "clock": pool.clock,
         }
     finally:

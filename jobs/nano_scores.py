@@ -23,7 +23,8 @@ def play(engine: Engine, benchmark: Benchmark, tasks: Sequence[Task]) -> list[Ep
     """One episode per task, in task order."""
     from sentinel.agent.loop import run_task
 
-    limit = 256 if benchmark.dialect.is_sql else COMMAND_TOKENS
+    own = getattr(benchmark, "reply_tokens", 256)
+    limit = own if benchmark.dialect.is_sql else COMMAND_TOKENS
 
     async def all_of_them() -> list[Episode]:
         room = asyncio.Semaphore(CONCURRENCY)

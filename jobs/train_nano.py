@@ -10,6 +10,7 @@ import argparse
 import json
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from sentinel.errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """BENCHMARK_CONFIG, the recipe, where to, and which of the models."""
     parser.add_argument("benchmark", metavar="BENCHMARK_CONFIG")
-    parser.add_argument("--recipe", type=Path, help="default: configs/nano/BENCHMARK.yaml")
+    parser.add_argument("settings", nargs="*", metavar="key=value")
+    parser.add_argument("--recipe", type=Path, help="default: configs/nano/NAME.yaml, or KIND.yaml")
     parser.add_argument("--out", type=Path, help="default: where the embedded agents live")
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="`tokenizer`, `base` or agents; default: all"
@@ -39,8 +41,9 @@ def main(args: argparse.Namespace) -> int:
     from sentinel.nano import recipe as recipes
 
     mapping = files.resolve("benchmarks", args.benchmark, Path.cwd())
-    path = args.recipe or Path("configs/nano") / f"{mapping['name']}.yaml"
-    source = files.read_mapping(path)
+    for key, value in files.parse_overrides(args.settings):
+        files.apply(mapping, key, value)
+    source = files.read_mapping(args.recipe or _recipe(mapping))
     recipe = recipes.Recipe.from_mapping(source)
     out = args.out or Path(sentinel.nano.__file__).parent
     wanted = _wanted(args.only, recipe)
@@ -92,6 +95,9 @@ def main(args: argparse.Namespace) -> int:
                 report=_say,
             )
             if not base:
+                if args.out is not None:  # a model folder of its own, for any agent config
+                    for file in tokenizer.iterdir():
+                        shutil.copyfile(file, folder / file.name)
                 record_scores(folder, tokenizer, benchmark)
     finally:
         benchmark.close()
@@ -125,6 +131,13 @@ def record_scores(folder: Path, tokenizer: Path, benchmark: Any) -> None:
     recipe |= {"scores": measured, "outcomes": outcomes(episodes, correct)}
     path.write_text(json.dumps(recipe, indent=2) + "\n")
     _say(f"{folder.name}: {measured['all']}")
+
+
+def _recipe(mapping: Mapping[str, Any]) -> Path:
+    """The recipe of a benchmark's name, else that of its kind."""
+    folder = Path("configs/nano")
+    own = folder / f"{mapping['name']}.yaml"
+    return own if own.is_file() else folder / f"{mapping.get('kind', mapping['name'])}.yaml"
 
 
 def _wanted(only: list[str] | None, recipe: Any) -> set[str]:

@@ -30,6 +30,8 @@ def draw_pools(
 ) -> Manifest:
     """Pools of every task of a benchmark, fixed by the data set or drawn by group.
 
+    A data set may fix some (its `agent` pool); the rest are drawn among themselves.
+
     The manifest covers the whole data set, whatever part of it a run uses: its hash names the
     held-out pool in the ledger. It holds no folds (those belong to the tasks a run uses).
     """
@@ -37,12 +39,10 @@ def draw_pools(
     answerable = {t.task_id: t.answerable for t in tasks}
     if len(group) != len(tasks):
         raise ValueError(f"benchmark {benchmark.name} repeats a task id")
-    fixed = benchmark.pools()
-    pools = (
-        make_pools(group, answerable, seed, calibration, heldout)
-        if fixed is None
-        else {t: Pool(fixed[t]) for t in group}
-    )
+    fixed = benchmark.pools() or {}
+    pools = {t: Pool(fixed[t]) for t in group if t in fixed}
+    if left := {t: g for t, g in group.items() if t not in pools}:
+        pools |= make_pools(left, answerable, seed, calibration, heldout)
     dataset = dataset_hash(group, answerable, {t.task_id: t.text for t in tasks})
     return Manifest(benchmark.name, dataset, seed, group, pools, {})
 

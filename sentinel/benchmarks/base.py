@@ -106,7 +106,9 @@ class Benchmark(Protocol):
         ...
 
     def pools(self) -> Mapping[str, str] | None:
-        """task_id → pool where the data set fixes it itself; None: `splits.make_pools` decides."""
+        """task_id → pool of the tasks that the data set places itself; None: it places none.
+
+        `splits.make_pools` decides for the others."""
         ...
 
     def prepare(self, cache: Path) -> None:

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 from sentinel.agent.prompts import sql_system_prompt
 from sentinel.agent.react import Dialect
 from sentinel.benchmarks.base import DataError, Environment, Task
+from sentinel.benchmarks.ehrsql import agent_pool, fit
+from sentinel.benchmarks.ehrsql.declared import schema_with
 from sentinel.benchmarks.ehrsql.questions import QuestionFile, read_questions
+from sentinel.errors import UserError
 from sentinel.sql.clock import vital_ranges
 
 if TYPE_CHECKING:
     from sentinel.sql.sandbox import SandboxPool
+    from sentinel.sql.schema import Schema
 
 CLOCK = "2105-12-31 23:59:00"
 
@@ -26,13 +30,21 @@ class EhrsqlBenchmark:
 
     `questions` is one file or a list of files (train and valid are merged); `database` the
     SQLite file; `clock` its present; `version` the files' version where their texts cannot tell;
-    `official_test` allows a file of the official test split; `sandbox_workers` run the agent's SQL.
+    `official_test` allows a file of the official test split; `tables_file` is the data set's
+    `tables.json`, whose foreign keys then count instead of those that the database declares;
+    `agent_share` keeps a share of each group's questions as the `agent` pool, drawn by `agent_seed`
+    (None: no such pool, as in the paper); `sandbox_workers` run the agent's SQL.
 
-    Raises DataError for files that are missing, damaged, of an unknown version or of two databases.
+    Raises DataError for files that are missing, damaged, of an unknown version or of two databases,
+    and for a database that does not fit them.
     """
 
     dialect = Dialect()
     max_turns = 8
+    scorer = "strict-2022"
+    """The official scorer; stored answers are compared as it does."""
+    reply_tokens = 640
+    """What the longest gold query takes in the vocabulary of an embedded agent."""
 
     def __init__(
         self,
@@ -43,14 +55,20 @@ class EhrsqlBenchmark:
         clock: str = CLOCK,
         version: str | None = None,
         official_test: bool = False,
+        tables_file: str | None = None,
+        agent_share: float | str | None = None,
+        agent_seed: int = 7,
         sandbox_workers: int = 1,
     ) -> None:
         self.name, self.clock = name, clock
         self.paths = [questions] if isinstance(questions, str) else list(questions)
         self.database = Path(database)
         self.version, self.official_test = version, official_test
+        self.tables_file = Path(tables_file) if tables_file is not None else None
+        self.agent_share, self.agent_seed = agent_share, agent_seed
         self.sandbox_workers = sandbox_workers
         self._files: list[QuestionFile] | None = None
+        self._agent: frozenset[str] | None = None
         self._sandbox: SandboxPool | None = None
         self._sandbox_pid = 0
 
@@ -61,7 +79,7 @@ class EhrsqlBenchmark:
     def files(self) -> list[QuestionFile]:
         """The question files, read once and checked against each other."""
         if self._files is None:
-            found = [read_questions(p, self.version) for p in self.paths]
+            found = self._read()
             for what in ("version", "db_id"):
                 values = sorted({getattr(f, what) for f in found})
                 if len(values) > 1:
@@ -78,6 +96,9 @@ class EhrsqlBenchmark:
             self._files = found
         return self._files
 
+    def _read(self) -> list[QuestionFile]:
+        return [read_questions(p, self.version) for p in self.paths]
+
     def tasks(self) -> Sequence[Task]:
         """All questions, in the order of the files; ids are the data set's own."""
         tasks = []
@@ -90,15 +111,48 @@ class EhrsqlBenchmark:
                 meta: dict[str, Any] = {**q.meta, "split": q.split, "version": file.version}
                 if q.answer is not None:
                     rows = [list(row) for row in q.answer]
-                    meta["answer"] = {"scorer": "strict-2022", "rows": rows}
+                    meta["answer"] = {"scorer": self.scorer, "rows": rows}
                 tasks.append(
                     Task(self.name, q.id, q.group, q.text, q.query is not None, q.query, meta)
                 )
         return tasks
 
     def pools(self) -> Mapping[str, str] | None:
-        """None: whole groups are shuffled and filled by `splits.make_pools`."""
-        return None
+        """The `agent` pool where there is one; whole groups of the rest are shuffled and filled by
+        `splits.make_pools`."""
+        return dict.fromkeys(self._agent_ids(), "agent") or None
+
+    def withheld_groups(self) -> frozenset[str]:
+        """Groups of which the agent pool holds nothing."""
+        return agent_pool.withheld(self.tasks(), self.agent_seed)
+
+    def agent_questions(self, seed: int, n: int, *, unanswerable: float = 0.06) -> Sequence[Task]:
+        """n questions to train agents on: the agent pool, and new combinations of its values.
+
+        Raises UserError without `agent_share`.
+        """
+        ids = self._agent_ids()
+        if not ids:
+            raise UserError(
+                f"{self.name} has no agent pool to train on", "set agent_share, such as 0.4"
+            )
+        tasks = self.tasks()
+        return agent_pool.questions(
+            [t for t in tasks if t.task_id in ids],
+            [t for t in tasks if t.task_id not in ids],
+            seed=seed,
+            n=n,
+            unanswerable=unanswerable,
+        )
+
+    def _agent_ids(self) -> frozenset[str]:
+        if self._agent is None:
+            self._agent = (
+                frozenset()
+                if self.agent_share is None
+                else agent_pool.agent_pool(self.tasks(), self.agent_share, self.agent_seed)
+            )
+        return self._agent
 
     def fingerprint(self) -> str:
         """Hash of question files, database file, clock, prompt and cap."""
@@ -126,9 +180,15 @@ class EhrsqlBenchmark:
         return sql_system_prompt("\n".join(sql for (sql,) in rows), self.clock, self.max_turns)
 
     def prepare(self, cache: Path) -> None:
-        """Nothing is built; the files are checked."""
-        self._existing()
-        self.files()
+        """Nothing is built; the files are checked against each other and against the database."""
+        database = self._existing()
+        fit.check_clock_fits(database, self.clock)
+        fit.check_gold_compiles(database, self.tasks())
+        self.schema()
+
+    def schema(self) -> Schema:
+        """Tables, columns and foreign keys, for the features that read an agent's SQL."""
+        return schema_with(self._existing(), self.tables_file, self.files()[0].db_id)
 
     def make_env(self, task: Task) -> Environment:
         """A text-to-SQL environment on this process's sandbox workers, started at first use."""

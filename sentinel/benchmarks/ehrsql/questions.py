@@ -57,7 +57,7 @@ def read_questions(path: Path | str, version: str | None = None) -> QuestionFile
     mixes databases, or whose version is unknown or not the declared one.
     """
     path = Path(path)
-    raw = _bytes(path)
+    raw = read_bytes(path)
     try:
         records = json.loads(raw)
     except ValueError as error:
@@ -81,14 +81,15 @@ def read_questions(path: Path | str, version: str | None = None) -> QuestionFile
     return QuestionFile(path, known, databases[0], questions, hashlib.sha256(raw).hexdigest())
 
 
-def _bytes(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """The content of a file, unpacked where it ends in `.xz`. Raises DataError."""
     try:
         data = path.read_bytes()
         return lzma.decompress(data) if path.suffix == ".xz" else data
     except OSError as error:
         raise DataError(
-            f"cannot read the questions {path}: {error.strerror or error}",
-            "set questions to the official file (.json or .json.xz)",
+            f"cannot read {path}: {error.strerror or error}",
+            "name the official file (.json or .json.xz)",
         ) from error
     except lzma.LZMAError as error:
         raise DataError(f"{path} is cut short or no xz file", "get the file again") from error
