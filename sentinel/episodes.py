@@ -72,6 +72,7 @@ class Episode:
     generated_tokens: int = 0
     agent_hash: str = ""
     engine: str = ""
+    environment: str | None = None
     cost_usd: float | None = None
     seconds: float | None = None
     started_at: float | None = None

@@ -111,7 +111,8 @@ async def run_episode(
         await _play(run, max_turns, on_turn)
     finally:
         await _close(run)
-    return replace(run.episode, seconds=clock.perf_counter() - begun)
+    seconds = clock.perf_counter() - begun
+    return replace(run.episode, seconds=seconds, environment=getattr(env, "versions", None))
 
 
 async def run_task(

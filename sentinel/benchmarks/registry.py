@@ -11,6 +11,7 @@ from sentinel.benchmarks.base import Benchmark
 from sentinel.errors import UserError
 
 KINDS: Mapping[str, str] = {
+    "alfworld": "sentinel.benchmarks.alfworld:AlfworldBenchmark",
     "clinic": "sentinel.benchmarks.clinic:ClinicBenchmark",
     "craft": "sentinel.benchmarks.craft:CraftBenchmark",
     "ehrsql": "sentinel.benchmarks.ehrsql:EhrsqlBenchmark",

@@ -81,6 +81,7 @@ EPISODES = Table(
         "generated_tokens": exact(INT, "summed over turns"),
         "agent_hash": exact(STRING, "hash of the agent's config and weights"),
         "engine": exact(STRING, "engine, version and model revision"),
+        "environment": maybe(STRING, "packages that the world ran on; null where it is our own"),
         "cost_usd": maybe(FLOAT, "price paid; null for local engines"),
         "seconds": volatile(FLOAT, "wall seconds of the episode"),
         "started_at": volatile(FLOAT, "Unix time"),
