@@ -5,7 +5,10 @@ A torch room: imported inside functions only.
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +28,12 @@ FORMAT = 1
 BROKEN = (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError)
 
 
+FLASH = "flash_attention_2"
+PADDED = ("sdpa", "eager", "flex_attention")
+UNPADDED = ("modernbert",)
+"""Encoders that take rows end to end: rotary positions, and sequence bounds handed to attention."""
+
+
 class HeadModel(nn.Module):
     """Encoder, pooling over the real tokens, dropout, linear layer to `outputs` logits."""
 
@@ -35,19 +44,85 @@ class HeadModel(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.norm = nn.LayerNorm(width)
         self.out = nn.Linear(width, outputs)
+        self.unpadded = False
+        """Whether batches go through the encoder without their padding (`attention`)."""
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """(b, L) ids and bool mask → (b, outputs) logits."""
-        hidden = self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state
-        if self.pooling == "cls":
-            pooled = hidden[:, 0]
+        """(b, L) ids and bool mask, padded on the right → (b, outputs) logits."""
+        if self.unpadded:
+            hidden = self._end_to_end(ids, mask)
         else:
-            weight = mask.unsqueeze(-1).to(hidden.dtype)
-            pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1.0)
-            if self.pooling == "mean-max":  # one telling token is not averaged away
-                lowest = torch.finfo(hidden.dtype).min
-                pooled = pooled + hidden.masked_fill(~mask.unsqueeze(-1), lowest).amax(1)
-        return self.out(self.dropout(self.norm(pooled)))
+            hidden = self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+        # In half precision a logit has 8 bits, and thresholds would meet ties everywhere.
+        with torch.autocast(ids.device.type, enabled=False):
+            return self.out(self.dropout(self.norm(self._pooled(hidden, mask))))
+
+    def _pooled(self, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        hidden = hidden.to(self.norm.weight.dtype)
+        if self.pooling == "cls":
+            return hidden[:, 0]
+        weight = mask.unsqueeze(-1).to(hidden.dtype)
+        pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1.0)
+        if self.pooling == "mean-max":  # one telling token is not averaged away
+            lowest = torch.finfo(hidden.dtype).min
+            pooled = pooled + hidden.masked_fill(~mask.unsqueeze(-1), lowest).amax(1)
+        return pooled
+
+    def _end_to_end(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """(b, L, width) states of a batch that the encoder reads as one row without padding."""
+        lengths = mask.sum(1)
+        longest = int(lengths.max())
+        bounds = nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+        positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)[mask]
+        states = self.encoder(
+            input_ids=ids[mask][None],
+            position_ids=positions[None],
+            cu_seq_lens_q=bounds,
+            cu_seq_lens_k=bounds,
+            max_length_q=longest,
+            max_length_k=longest,
+        ).last_hidden_state[0]
+        hidden = states.new_zeros((*ids.shape, states.shape[-1]))
+        hidden[mask] = states
+        return hidden
+
+
+def fastest_attention(model: HeadModel, device: str) -> str:
+    """`flash_attention_2` where its package, a CUDA device and the encoder allow it, else as built.
+
+    transformers loads it for no model by itself.
+    """
+    from transformers.utils import is_flash_attn_2_available
+
+    built = str(getattr(model.encoder.config, "_attn_implementation", "sdpa"))
+    able = getattr(model.encoder, "_supports_flash_attn", False)
+    if device.startswith("cuda") and able and is_flash_attn_2_available():
+        return FLASH
+    return built
+
+
+@contextmanager
+def attention(model: HeadModel, name: str) -> Iterator[None]:
+    """Run a head with another attention for a while; it is set back afterwards.
+
+    With flash-attention the encoder computes in bfloat16 (the weights stay as they are), and
+    ModernBERT takes its batches without their padding; pooling and logits keep float32.
+    """
+    encoder: Any = model.encoder
+    built, padded = encoder.config._attn_implementation, not model.unpadded
+    half = contextlib.nullcontext()
+    if name == FLASH and next(model.parameters()).dtype == torch.float32:
+        half = torch.autocast(next(model.parameters()).device.type, torch.bfloat16)
+    try:
+        if name != built:
+            encoder.set_attn_implementation(name)
+        model.unpadded = name not in PADDED and encoder.config.model_type in UNPADDED
+        with half:
+            yield
+    finally:
+        model.unpadded = not padded
+        if name != built:
+            encoder.set_attn_implementation(built)
 
 
 def head_tokenizer(config: HeadConfig) -> tuple[Tokenizer, Specials]:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sentinel.errors import UserError
+from sentinel.heads.lines import LineTokens
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from tokenizers import Tokenizer
 
 
@@ -69,18 +71,48 @@ class Tokenized:
             ids[at, before + room : length] = specials.after
         return ids, np.arange(width) < lengths[:, None]
 
+    def packed(
+        self, rows: np.ndarray, specials: Specials, window: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same rows end to end, unpadded: (N,) int64 ids and the (b,) lengths, N in all."""
+        ids, mask = self.batch(rows, specials, window)
+        return ids[mask], mask.sum(axis=1)
+
+    def to_table(self) -> pa.Table:
+        """As an Arrow table of one column `ids`, a row per text."""
+        import pyarrow as pa
+
+        offsets = pa.array(self.starts, pa.int64())
+        ids = pa.LargeListArray.from_arrays(offsets, pa.array(self.ids, pa.int32()))
+        return pa.table({"ids": ids})
+
+    @classmethod
+    def from_table(cls, table: pa.Table) -> Tokenized:
+        """Inverse of `to_table`. Raises ValueError for another table."""
+        import pyarrow as pa
+
+        if table.schema.names != ["ids"] or table.schema.types != [pa.large_list(pa.int32())]:
+            raise ValueError(f"not a table of token ids: {table.schema}")
+        column = table.column("ids").combine_chunks()
+        sizes = column.value_lengths().to_numpy(zero_copy_only=False)
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return cls(column.flatten().to_numpy(zero_copy_only=False).astype(np.int32), starts)
+
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokenized:
     """Token ids of the texts, without specials and without truncation.
 
-    Equal texts (t = 0 of a question, for every agent) are tokenised once.
+    Equal texts (t = 0 of a question, for every agent) are tokenised once, and so is every line that
+    the prefixes of an episode share (`sentinel.heads.lines`).
     """
-    distinct, index = np.unique(np.array(list(texts), dtype=object), return_inverse=True)
-    encodings = tokenizer.encode_batch_fast(list(distinct), add_special_tokens=False)
-    parts = [np.array(e.ids, dtype=np.int32) for e in encodings]
-    flat = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
-    starts = np.concatenate([[0], np.cumsum([p.size for p in parts])]).astype(np.int64)
-    return Tokenized(flat, starts).take(index.ravel())
+    return flatten(LineTokens(tokenizer).read(texts))
+
+
+def flatten(rows: Sequence[np.ndarray]) -> Tokenized:
+    """Rows of ids as one flat array."""
+    ids = np.concatenate(rows) if len(rows) else np.zeros(0)
+    starts = np.concatenate([[0], np.cumsum([row.size for row in rows])])
+    return Tokenized(ids.astype(np.int32), starts.astype(np.int64))
 
 
 def open_tokenizer(folder: Path) -> tuple[Tokenizer, Specials]:
