@@ -24,6 +24,7 @@ from pydantic import (
 
 from jobs import config_files as files
 from jobs.activations_section import ActivationsConfig
+from jobs.audit_section import AuditConfig
 from jobs.cascade_section import CascadeSection
 from jobs.sections import (
     AgentConfig,
@@ -47,6 +48,7 @@ STAGES = (
     "label",
     "activations",
     "heads",
+    "audit",
     "probes",
     "calibrate",
     "search",
@@ -56,6 +58,7 @@ STAGES = (
 METHOD_OF = {
     "activations": "cascade",
     "heads": "sentinel",
+    "audit": "sentinel",
     "probes": "cascade",
     "calibrate": "sentinel",
     "search": "cascade",
@@ -87,6 +90,7 @@ class RunConfig(Section):
     collect: CollectConfig = CollectConfig()
     activations: ActivationsConfig = ActivationsConfig()
     heads: HeadsConfig = HeadsConfig()
+    audit: AuditConfig = AuditConfig()
     decide: DecideConfig = DecideConfig()
     cascade: CascadeSection = CascadeSection()
     bootstrap: BootstrapConfig = BootstrapConfig()

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from cluster.pool import Cluster
     from cluster.run_dir import RunDir
 
-NEEDS_WORKERS = ("collect", "label", "activations", "heads", "probes", "search", "bootstrap")
+NEEDS_WORKERS = (
+    "collect",
+    "label",
+    "activations",
+    "heads",
+    "audit",
+    "probes",
+    "search",
+    "bootstrap",
+)
 """Stages that map work over Ray; the others read tables in this process."""
 
 RESULT = {
@@ -32,6 +41,7 @@ RESULT = {
     "label": "labels",
     "activations": "activations",
     "heads": "scores",
+    "audit": "audit",
     "probes": "round_scores_*",
     "calibrate": "decisions",
     "search": "cascade_rows",
