@@ -93,6 +93,7 @@ UNITS: Mapping[str, tuple[str, Callable[[RunSize], float]]] = {
     "label": ("episode", lambda s: s.episodes),
     "activations": ("token", lambda s: s.tokens),
     "heads": ("turn × fit × epoch", lambda s: s.turns * s.fits * s.epochs),
+    "audit": ("episode", lambda s: s.episodes),
     "probes": ("turn", lambda s: s.turns),
     "calibrate": ("episode", lambda s: s.episodes),
     "search": ("search", lambda s: s.searches),
@@ -100,7 +101,7 @@ UNITS: Mapping[str, tuple[str, Callable[[RunSize], float]]] = {
     "report": ("agent", lambda s: s.agents),
 }
 """Stage → its unit, and how many units a run has."""
-PARALLEL = frozenset({"collect", "label", "activations", "heads", "bootstrap", "search"})
+PARALLEL = frozenset({"collect", "label", "activations", "heads", "audit", "bootstrap", "search"})
 """Stages that use every CPU they are given."""
 
 

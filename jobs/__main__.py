@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "judge-audit": ("jobs.judge_audit", "two people check the judge: export cases, import sheets"),
     "activations": ("jobs.run", "stage 3: hidden states of every round, for probes"),
     "heads": ("jobs.run", "stage 4: fit the two text heads, score every prefix"),
+    "audit": ("jobs.run", "stage 5: baselines, controls and the feature screen, train pool only"),
     "probes": ("jobs.run", "stage 4: score the first rounds of every episode for failure"),
     "calibrate": ("jobs.run", "stage 5: maps, gate and stop; decisions on the held-out pool"),
     "search": ("jobs.run", "stage 5: the abort cascade's gates, in both modes"),

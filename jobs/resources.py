@@ -18,6 +18,7 @@ DEFAULTS = {
     "collect": (4, 8000),
     "activations": (4, 8000),
     "heads": (4, 8000),
+    "audit": (4, 4000),
     "search": (4, 4000),
     "bootstrap": (4, 4000),
     "run": (4, 8000),

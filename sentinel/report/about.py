@@ -28,7 +28,7 @@ from sentinel.report.results import first_of_each, who
 from sentinel.tables import ENDS
 
 STAGES = (
-    *("collect", "label", "activations", "heads", "probes", "calibrate", "search"),
+    *("collect", "label", "activations", "heads", "audit", "probes", "calibrate", "search"),
     *("bootstrap", "report"),
 )
 LABELS = {

@@ -80,7 +80,7 @@ def test_a_run_has_the_stages_that_its_monitors_need():
         return set(made_rounds.config(monitors=monitors, **more).stages)
 
     always = {"collect", "label", "bootstrap", "report"}
-    assert stages() == stages("sentinel") == always | {"heads", "calibrate"}
+    assert stages() == stages("sentinel") == always | {"heads", "audit", "calibrate"}
     assert stages("cascade") == always | {"activations", "probes", "search"}
     plain = {"scorers": ["surface", "task"], "main": "surface", "deploy": "surface"}
     assert stages("cascade", cascade=plain) == always | {"probes", "search"}

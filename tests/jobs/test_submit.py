@@ -34,13 +34,13 @@ def config(**more: object) -> RunConfig:
 def test_a_run_is_a_chain_with_arrays_over_agents():
     steps = chain(config(), Path("/r"), "run")
     assert [(s.stage, len(s.commands)) for s in steps] == [
-        ("collect", 2), ("label", 1), ("heads", 2), ("calibrate", 1), ("bootstrap", 1),
-        ("report", 1),
+        ("collect", 2), ("label", 1), ("heads", 2), ("audit", 1), ("calibrate", 1),
+        ("bootstrap", 1), ("report", 1),
     ]  # fmt: skip
     collect = steps[0].commands[1]
     assert collect.arguments == ("--agent", "b")
     assert collect.ray is not None
-    assert steps[3].commands[0].ray is None  # reads tables in one process
+    assert steps[4].commands[0].ray is None  # reads tables in one process
 
 
 def test_a_site_may_do_without_ray(config_file, tmp_path):
