@@ -10,8 +10,9 @@ from pathlib import Path
 def causes(metrics: Path, stage: str) -> list[str]:
     """One line per cause, with how often it was met, in order of first appearance.
 
-    Deaths of workers (`event: death`), and agents that stopped before their end (the last word of
-    each agent counts: one that went on since has not stopped). A torn line is passed over.
+    Deaths of workers (`event: death`), and agents that stopped before their end or whose answers
+    could not all be judged (the last word of each agent counts: one that went on since has not
+    stopped). A torn line is passed over.
     """
     deaths: Counter[str] = Counter()
     stopped: dict[str, str | None] = {}
@@ -22,16 +23,20 @@ def causes(metrics: Path, stage: str) -> list[str]:
     for line in raw.split(b"\n"):
         try:
             row = json.loads(line)
-            if row["stage"] != stage or row["event"] not in ("death", "collected"):
+            if row["stage"] != stage or row["event"] not in ("death", "collected", "judged"):
                 continue
             where = f"{row['benchmark']}/{row['agent']}"
             if row["event"] == "death":
                 deaths[f"{where}: {row['cause']}"] += 1
+            elif row["event"] == "judged":
+                n, cause = row["unjudged"], row["cause"]
+                stopped[where] = f"{where}: {n} answers without a verdict: {cause}" if n else None
             else:
-                stopped[where] = row.get("stopped")
+                cause = row.get("stopped")
+                stopped[where] = f"{where} stopped: {cause}" if cause else None
         except (ValueError, KeyError, TypeError):
             continue
     return [
         *(f"{n} × {text}" if n > 1 else text for text, n in deaths.items()),
-        *(f"{where} stopped: {text}" for where, text in stopped.items() if text),
+        *(text for text in stopped.values() if text),
     ]

@@ -26,6 +26,7 @@ from jobs import config_files as files
 from jobs.activations_section import ActivationsConfig
 from jobs.audit_section import AuditConfig
 from jobs.cascade_section import CascadeSection
+from jobs.judge_section import JudgeSection, with_judge
 from jobs.sections import (
     AgentConfig,
     BenchmarkConfig,
@@ -46,6 +47,7 @@ from sentinel.errors import UserError
 STAGES = (
     "collect",
     "label",
+    "judge",
     "activations",
     "heads",
     "audit",
@@ -79,7 +81,8 @@ class RunConfig(Section):
     agents: Annotated[tuple[AgentConfig, ...], BeforeValidator(as_tuple)] = Field(min_length=1)
     monitors: Annotated[tuple[MonitorConfig, ...], BeforeValidator(as_tuple)] = ()
     label: str = "typed"
-    """The primary label: typed, strict-2022, strict-2024, success or judge:MODEL:PROMPT-HASH."""
+    """The primary label: typed, strict-2022, strict-2024, success, or judge, the run's own (kept as
+    judge:MODEL:PROMPT-HASH)."""
     stop_with: str | None = None
     """A frozen monitor's folder that collection obeys."""
     again: str | None = None
@@ -88,6 +91,7 @@ class RunConfig(Section):
     """Settings to vary: key path → values. Agents and benchmarks share a run instead."""
     pools: PoolsConfig = PoolsConfig()
     collect: CollectConfig = CollectConfig()
+    judge: JudgeSection | None = None
     activations: ActivationsConfig = ActivationsConfig()
     heads: HeadsConfig = HeadsConfig()
     audit: AuditConfig = AuditConfig()
@@ -96,13 +100,20 @@ class RunConfig(Section):
     bootstrap: BootstrapConfig = BootstrapConfig()
     report: ReportConfig = ReportConfig()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _label_of_the_judge(cls, value: Any) -> Any:
+        return with_judge(value)
+
     @field_validator("label")
     @classmethod
     def _known_label(cls, value: str) -> str:
+        if value == "judge":
+            raise ValueError("judge needs a judge: section that names its model")
         if value not in ("typed", "strict-2022", "strict-2024", "success") and not (
             value.startswith("judge:")
         ):
-            raise ValueError("valid: typed, strict-2022, strict-2024, success, judge:MODEL:HASH")
+            raise ValueError("valid: typed, strict-2022, strict-2024, success, judge")
         return value
 
     @field_validator("sweep")
@@ -127,6 +138,8 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _budget_needs_prices(self) -> RunConfig:
         unpriced = [a.name for a in self.agents if a.engine == "openai" and a.price is None]
+        if self.judge is not None and self.judge.price is None:
+            unpriced.append("judge")
         if self.collect.budget_usd is not None and unpriced:
             raise ValueError(f"collect.budget_usd needs the price of: {', '.join(unpriced)}")
         return self
@@ -228,6 +241,7 @@ class RunConfig(Section):
             for stage in STAGES
             if METHOD_OF.get(stage, "") in ("", *self.methods)
             and (stage != "activations" or self.cascade.needs_activations)
+            and (stage != "judge" or self.judge is not None)
         )
 
     def agent(self, name: str) -> AgentConfig:

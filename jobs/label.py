@@ -168,3 +168,23 @@ def require_label(run_dir: RunDir, benchmark: str, agent: str, label: str) -> No
             f"no label {label!r} for {benchmark}/{agent} (there are: {', '.join(found)})",
             "set label= to one of these",
         )
+    if label.startswith("judge:"):
+        _require_verdicts(run_dir, benchmark, agent, label)
+
+
+def _require_verdicts(run_dir: RunDir, benchmark: str, agent: str, label: str) -> None:
+    """Raise UserError while the judge lacks more verdicts than the run tolerates."""
+    import pyarrow.compute as pc
+
+    from sentinel.judge.rules import UNJUDGED
+
+    table = run_dir.read("labels", benchmark, agent)
+    mine = table.filter(pc.equal(table["label"], label))
+    left = pc.sum(pc.equal(mine["source"], UNJUDGED)).as_py() or 0
+    recorded = files.read_json(run_dir.config_path) or {}
+    if left > int((recorded.get("judge") or {}).get("tolerated", 0)):
+        raise UserError(
+            f"the judge has no verdict on {left} answers of {benchmark}/{agent}",
+            f"ask again: sentinel run --run-dir '{run_dir.root}', or go on without them: "
+            f"judge.tolerated={left}",
+        )

@@ -39,6 +39,7 @@ NEEDS_WORKERS = (
 RESULT = {
     "collect": "episodes",
     "label": "labels",
+    "judge": "judgements",
     "activations": "activations",
     "heads": "scores",
     "audit": "audit",
@@ -199,6 +200,7 @@ def run_stages(
     from cluster.pool import open_cluster
     from cluster.provenance import record
     from cluster.run_dir import RunDir
+    from jobs import judge
     from jobs.machine import visible_gpus
 
     run_dir = RunDir(root, "+".join(agents) if agents else None)
@@ -207,6 +209,7 @@ def run_stages(
     except OSError as error:
         raise UserError(f"no run directory: {error}", "name another: --run-dir DIR") from error
     modules = [importlib.import_module(f"jobs.{stage}") for stage in stages]
+    judge.check_start(config, run_dir, stages)
     on = config.on if any(stage in NEEDS_WORKERS for stage in stages) else "debug"
     chosen = config
     if agents:
@@ -234,6 +237,9 @@ def run_stages(
                 if stage == "bootstrap" and len(stages) > 1 and config.collect.timed_episodes:
                     _time_agents(config, run_dir)
                 _run_stage(stage, module.run, chosen, run_dir, cluster)
+                if stage == "judge" and judge.holds(chosen, run_dir):
+                    _say("judge: later stages wait for the verdicts that are missing")
+                    break
     missing = [line for stage in stages for line in missing_parts(chosen, run_dir, stage)]
     for line in missing:
         print(f"sentinel: missing: {line}", file=sys.stderr)
@@ -360,6 +366,10 @@ def missing_parts(config: RunConfig, run_dir: RunDir, stage: str) -> list[str]:
 
 def has_result(config: RunConfig, run_dir: RunDir, stage: str, benchmark: str, agent: str) -> bool:
     """Whether an agent has the tables of a stage; from files alone."""
+    if stage == "judge":
+        from jobs import judge
+
+        return judge.is_complete(config, run_dir, benchmark, agent)
     name = RESULT[stage]
     names = [name.replace("*", mode) for mode in config.cascade.modes] if "*" in name else [name]
     return all(run_dir.table_path(n, benchmark, agent).exists() for n in names)

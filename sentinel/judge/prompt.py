@@ -52,11 +52,13 @@ class JudgePrompt:
         strict: the official scorer whose rejected answers the judge sees.
         max_rows: rows of each result that are shown; what is left out is counted.
         max_chars: about how many characters of each result are shown.
+        template: variables of the server's chat template, which are part of what is read.
     """
 
     strict: str = "strict-2022"
     max_rows: int = 50
     max_chars: int = 6000
+    template: tuple[tuple[str, bool | int | float | str], ...] = ()
 
     @property
     def hash(self) -> str:
@@ -85,8 +87,7 @@ class JudgePrompt:
             answer=observation(answer, self.max_rows, self.max_chars),
         )
 
-
-def case_key(model: str, user: str) -> str:
-    """Content address of one question to one judge: equal exactly when the same is asked."""
-    text = json.dumps([VERSION, model, SYSTEM, user])
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    def case_key(self, model: str, user: str) -> str:
+        """Content address of one question to one judge: equal exactly when the same is asked."""
+        text = json.dumps([VERSION, model, SYSTEM, user, self.template])
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
