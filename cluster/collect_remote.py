@@ -20,6 +20,7 @@ from typing import Any
 
 from cluster.collect_unit import (
     BARREN_LIVES,
+    PULSE_SECONDS,
     answer,
     finished_ids,
     given_up,
@@ -36,6 +37,8 @@ from sentinel.engine import EngineDied, Stop
 from sentinel.errors import UserError
 
 log = logging.getLogger(__name__)
+UNREACHABLE_SECONDS = 60.0
+"""How long Ray is asked why a worker is out of reach: it takes that long to miss a node."""
 SPARE_CALLS = 4
 """Calls that a replica answers beside its episodes (pulse, admission)."""
 
@@ -107,7 +110,7 @@ class RayUnit:
                 await answer(unseen(actor.admit).remote())
                 return True
             except ray.exceptions.RayError as error:
-                self._died(life, death_of(error))
+                self._died(life, await why_gone(actor, error))
 
     def spare(self) -> None:
         """Give the admission back."""
@@ -132,7 +135,7 @@ class RayUnit:
             self._died(life, f"the engine died: {original}")
             return None
         except ray.exceptions.RayError as error:
-            self._died(life, death_of(error))
+            self._died(life, await why_gone(actor, error))
             if job.episode_id in self._recovered:  # it was written before the end
                 return Done(job.episode_id, "recovered", None, 0, 0)
             return None
@@ -160,7 +163,7 @@ class RayUnit:
                     continue
                 self.last = pulse.result()
             except ray.exceptions.RayError as error:
-                self._died(life, death_of(error))
+                self._died(life, await why_gone(actor, error))
                 continue
             if self.last is not None and self.last.stalled_seconds > wedged_seconds:
                 waiting, stalled = self.last.requests, self.last.stalled_seconds
@@ -218,7 +221,7 @@ class RayUnit:
             self._bury(f"the engine died: {original}")
             return False
         except ray.exceptions.RayError as error:
-            self._bury(death_of(error))
+            self._bury(await why_gone(self._actor, error))
             return False
         return True
 
@@ -298,11 +301,33 @@ def unseen(method: Any) -> Any:
     return method.options(enable_task_events=False)
 
 
+async def why_gone(actor: Any, error: Exception) -> str:
+    """`death_of`, after waiting for Ray to know it: a lost node's worker is first out of reach."""
+    import ray
+
+    deadline = time.monotonic() + UNREACHABLE_SECONDS
+    while isinstance(error, ray.exceptions.ActorUnavailableError):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        await asyncio.sleep(min(PULSE_SECONDS, left))
+        try:
+            await asyncio.wait_for(answer(unseen(actor.place).remote()), max(left, PULSE_SECONDS))
+            break  # it answers again, but what it was doing is not to be had any more
+        except TimeoutError:
+            break
+        except ray.exceptions.RayError as later:
+            error = later
+    return death_of(error)
+
+
 def death_of(error: Exception) -> str:
     """Why an actor is dead, in words that are the same each time: no ids, no addresses."""
     item, text = failure(error), str(error)
     if "node has died" in text or "NodeDied" in type(error).__name__:
         return "the worker's node is gone"
+    if type(error).__name__ == "ActorUnavailableError":
+        return "the worker was out of reach"
     if item.kind != "died":
         return item.cause
     detail = re.search(r"Worker exit detail: ([^.\n]+)", text)

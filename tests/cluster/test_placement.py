@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,52 @@ def test_shares_of_known_clusters() -> None:
     assert share([Node(64, 8)], 2, gpus=1, agents=5, parallel=1) == Share(2, 32, 1)
     with pytest.raises(UserError, match="wants 8 GPUs, the cluster has 8, at most 4 on one"):
         share([Node(16, 4)] * 2, 1, gpus=8)
+
+
+@given(NODES, st.integers(1, 20), st.integers(1, 16), st.integers(1, 6))
+def test_an_engine_spans_machines_only_where_none_is_large_enough(
+    nodes: list[Node], workers: int, gpus: int, agents: int
+) -> None:
+    bundles = sum(min(n.gpus, n.cpus) for n in nodes)
+    largest = max(n.gpus for n in nodes)
+    if gpus > largest and gpus > bundles:
+        with pytest.raises(UserError, match=f"wants {gpus} GPUs, the cluster has"):
+            share(nodes, workers, gpus, agents, can_span=True)
+        return
+    found = share(nodes, workers, gpus, agents, can_span=True)
+    assert found.spans == (gpus > largest)
+    assert 1 <= found.replicas <= workers
+    assert 1 <= found.teams <= agents
+    if found.spans:
+        assert found.replicas * found.teams * gpus <= bundles
+    else:
+        assert found == share(nodes, workers, gpus, agents)
+
+
+def test_engines_over_several_machines() -> None:
+    four = [Node(16, 4)] * 4
+    assert share(four, 1, gpus=8, can_span=True) == Share(1, 1, 8, spans=True)
+    assert share(four, 5, gpus=8, can_span=True) == Share(2, 1, 8, spans=True)
+    assert share(four, 1, gpus=8, agents=5, can_span=True) == Share(1, 1, 8, teams=2, spans=True)
+    assert share(four, 1, gpus=8, agents=5, parallel=1, can_span=True).teams == 1
+    assert not share(four, 1, gpus=4, can_span=True).spans
+
+
+@pytest.mark.parametrize(
+    ("nodes", "can_span", "way_out"),
+    [
+        ([Node(8, 0)], True, "lower its tensor_parallel, run where GPUs are visible"),
+        ([Node(8, 4)] * 2, True, "set site.nodes or site.gpus so that the run has 16 of them"),
+        ([Node(8, 8)] * 2, False, "tensor_parallel to at most 8, or set engine: vllm"),
+        ([Node(4, 8)] * 2, True, "at most 8, or ask for a CPU per GPU"),
+    ],
+)
+def test_what_fits_neither_a_machine_nor_the_cluster_names_the_way_out(
+    nodes: list[Node], can_span: bool, way_out: str
+) -> None:
+    with pytest.raises(UserError, match="the agent wants 16 GPUs, the cluster has") as caught:
+        share(nodes, 1, gpus=16, can_span=can_span)
+    assert way_out in str(caught.value)
 
 
 def test_no_two_replicas_share_a_core_and_a_dead_ones_cores_are_free() -> None:
@@ -118,3 +165,24 @@ def test_each_replica_sees_its_own_devices_and_all_of_them() -> None:
     assert [len(d) for d in devices] == [2, 2]
     assert not devices[0] & devices[1]
     assert left == 0
+
+
+@pytest.mark.slow
+def test_an_engine_without_a_large_enough_machine_gets_the_devices_of_two(tmp_path: Path) -> None:
+    """Ray believes in two nodes of two GPUs. As vLLM's core does, a child process of the replica,
+    with nothing but its environment, finds that Ray and starts a worker on each device."""
+    script = ROOT / "tests" / "support" / "two_nodes.py"
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    out = subprocess.run(
+        [sys.executable, str(script), str(tmp_path), "span"],
+        env={**kept, "PYTHONPATH": f"{ROOT}{os.pathsep}{script.parent}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert out.returncode == 0, out.stderr
+    found = json.loads(out.stdout.splitlines()[-1])
+    assert (found["spans"], found["replicas"], found["left"]) == (True, 1, 0)
+    devices = [(node, gpus) for node, (gpus,) in found["workers"]]
+    assert len({node for node, _ in devices}) == 2
+    assert len(set(devices)) == 4, "a device of its own for each worker"

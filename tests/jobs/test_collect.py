@@ -7,12 +7,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import collecting
 import psutil
 import pytest
+from collecting import assert_equal, lines
 from tiny_tokenizers import write_llama
 
 from cluster import collect_tables
@@ -23,55 +23,18 @@ from sentinel import tables
 from sentinel.errors import UserError
 from sentinel.splits import read_manifest
 
+pytestmark = pytest.mark.usefixtures("one_hospital")
 ROOT = Path(__file__).resolve().parents[2]
 SLOW = 0.05
 """Seconds per reply where a test must catch a run in the middle."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One built hospital for the module, away from the user's cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SENTINEL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture
-def debug() -> Iterator[Cluster]:
-    with open_cluster("debug", cpus=1) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def switches(tmp_path: Path) -> Path:
-    folder = tmp_path / "switches"
-    folder.mkdir()
-    return folder
-
-
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+def reference(one_hospital: None, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     """The same collection in a plain loop: what every other way must equal."""
     folder = tmp_path_factory.mktemp("reference")
     with open_cluster("debug", cpus=1) as cluster:
         return collecting.run(collecting.config(folder, 0.0), folder / "runs" / "r", cluster)
-
-
-def lines(run_dir: RunDir) -> list[dict[str, object]]:
-    paths = collect_tables.journal_paths(run_dir, "clinic", "scripted")
-    return [json.loads(x) for p in paths for x in p.read_bytes().split(b"\n")[:-1]]
-
-
-def assert_equal(run_dir: RunDir, reference: RunDir) -> None:
-    for name in ("tasks", "episodes", "turns"):
-        left = run_dir.read(name)
-        right = reference.read(name)
-        if name == "episodes":  # the folder of switches is part of the agent's config
-            left, right = (
-                t.set_column(t.column_names.index("agent_hash"), "agent_hash", right["agent_hash"])
-                for t in (left, right)
-            )
-        assert tables.diff(name, left, right) == []
 
 
 def orphans() -> list[str]:

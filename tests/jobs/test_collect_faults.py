@@ -10,14 +10,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import collecting
 import pytest
+from collecting import assert_equal, lines
 
-from cluster import collect_tables
 from cluster.pool import Cluster, open_cluster
 from cluster.run_dir import RunDir
 from jobs import status
@@ -25,33 +25,14 @@ from jobs.config import RunConfig
 from sentinel import tables
 from sentinel.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("one_hospital")
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = 100
 """The fewest that give every pool its kinds of questions."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SENTINEL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture
-def debug() -> Iterator[Cluster]:
-    with open_cluster("debug", cpus=1) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def switches(tmp_path: Path) -> Path:
-    folder = tmp_path / "switches"
-    folder.mkdir()
-    return folder
-
-
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+def reference(one_hospital: None, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     folder = tmp_path_factory.mktemp("reference")
     with open_cluster("debug", cpus=1) as cluster:
         return collecting.run(troubled(folder), folder / "runs" / "r", cluster)
@@ -63,18 +44,33 @@ def troubled(switches: Path, seconds: float = 0.0, **settings: Any) -> RunConfig
     return RunConfig.from_mapping(raw)
 
 
-def lines(run_dir: RunDir) -> list[dict[str, Any]]:
-    paths = collect_tables.journal_paths(run_dir, "clinic", "scripted")
-    return [json.loads(x) for p in paths for x in p.read_bytes().split(b"\n")[:-1]]
+def script(name: str, folder: Path, *words: str, command: Sequence[str] = ()) -> str:
+    """The last line that a script of `tests/support` prints, run in a process of its own."""
+    path = ROOT / "tests" / "support" / name
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    ran = subprocess.run(
+        [*command, sys.executable, str(path), str(folder), *words],
+        env={**kept, "PYTHONPATH": f"{ROOT}{os.pathsep}{path.parent}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()[-1]
 
 
-def assert_equal(run_dir: RunDir, reference: RunDir) -> None:
-    for name in ("tasks", "episodes", "turns"):
-        left, right = run_dir.read(name), reference.read(name)
-        if name == "episodes":  # the folder of switches is part of the agent's config
-            at = left.column_names.index("agent_hash")
-            left = left.set_column(at, "agent_hash", right["agent_hash"])
-        assert tables.diff(name, left, right) == []
+def own_mounts() -> list[str]:
+    """The command that gives another one file systems of its own."""
+    unshare = shutil.which("unshare")
+    command = [unshare or "unshare", "--mount", "--propagation", "private"]
+    if unshare is None or os.geteuid() or subprocess.run([*command, "true"]).returncode:
+        pytest.skip("a file system of one's own needs root and mount namespaces")
+    return command
+
+
+def life(journal: Path) -> int:
+    """Which life of its replica wrote a journal."""
+    return int(journal.stem.split("-")[-2])
 
 
 def causes(run_dir: RunDir, config: RunConfig) -> str:
@@ -188,21 +184,7 @@ def test_a_full_disk_stops_the_run_with_its_cause_and_room_lets_it_go_on(
     tmp_path: Path, reference: RunDir
 ) -> None:
     """A small file system of its own, in a mount namespace that ends with the process."""
-    unshare = shutil.which("unshare")
-    command = [unshare or "unshare", "--mount", "--propagation", "private"]
-    if unshare is None or os.geteuid() or subprocess.run([*command, "true"]).returncode:
-        pytest.skip("a file system of a set size needs root and mount namespaces")
-    script = ROOT / "tests" / "support" / "full_disk.py"
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{script.parent}"}
-    ran = subprocess.run(
-        [*command, sys.executable, str(script), str(tmp_path)],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert ran.returncode == 0, ran.stderr
-    found = json.loads(ran.stdout.splitlines()[-1])
+    found = json.loads(script("full_disk.py", tmp_path, command=own_mounts()))
     assert found["codes"] == [2, 0]
     (cause,) = [x for x in found["first"].splitlines() if x.startswith("sentinel: ")]
     assert "No space left on device" in cause
@@ -211,6 +193,44 @@ def test_a_full_disk_stops_the_run_with_its_cause_and_room_lets_it_go_on(
     copy = RunDir(tmp_path / "copy")
     assert_equal(copy, reference)
     assert set(Counter(r["episode_id"] for r in lines(copy)).values()) == {1}
+
+
+@pytest.mark.slow
+def test_a_worker_killed_for_memory_is_named_and_gets_less_to_do_at_once(
+    tmp_path: Path, reference: RunDir
+) -> None:
+    """Ray's own monitor kills it; what the monitor reads of the memory is the test's."""
+    found = json.loads(script("out_of_memory.py", tmp_path, command=own_mounts()))
+    (cause,) = found["causes"]
+    assert "clinic/scripted: the worker was killed: the machine ran out of memory" in cause
+    run_dir = RunDir(tmp_path / "runs" / "r")
+    assert_equal(run_dir, reference)
+    written = lines(run_dir)
+    assert set(Counter(r["episode_id"] for r in written).values()) == {1}
+    assert 1 <= sum(r["attempt"] > 1 for r in written) <= 8, "two workers, four at once each"
+    (again, *_) = [p for p in collecting.journals(run_dir, "scripted") if life(p) == 2]
+    rows = [json.loads(x) for x in again.read_text().splitlines()]
+    fourth = sorted(r["started_at"] + r["seconds"] for r in rows)[3]
+    begun = sum(r["started_at"] < fourth for r in rows)
+    assert begun <= 3 + 2, "until four have finished, two at once instead of four"
+
+
+@pytest.mark.slow
+def test_a_lost_node_costs_what_its_replica_had_in_flight(
+    tmp_path: Path, reference: RunDir
+) -> None:
+    """Two Ray nodes with a replica each; one is killed with all its processes."""
+    found = json.loads(script("two_nodes.py", tmp_path, "lost"))
+    assert found["causes"] == ["clinic/scripted: the worker's node is gone"]
+    run_dir = RunDir(tmp_path / "runs" / "r")
+    assert_equal(run_dir, reference)
+    written = lines(run_dir)
+    assert set(Counter(r["episode_id"] for r in written).values()) == {1}
+    assert 1 <= sum(r["attempt"] == 2 for r in written) <= 4, "the episodes in flight"
+    ended = {r["worker"]: r["started_at"] + r["seconds"] for r in written}
+    assert len(ended) == 2
+    (last,) = {r["worker"] for r in written if r["attempt"] == 2}
+    assert ended[last] == max(ended.values()), "they ran again on the node that was left"
 
 
 @pytest.mark.slow

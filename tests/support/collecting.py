@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from cluster.pool import Cluster, open_cluster
 from cluster.run_dir import RunDir
 from jobs import collect
 from jobs.config import RunConfig
+from sentinel import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,6 +79,23 @@ def journals(run_dir: RunDir, agent: str) -> list[Path]:
 def finished(run_dir: RunDir, agent: str) -> int:
     """Whole lines of the journals."""
     return sum(p.read_bytes().count(b"\n") for p in journals(run_dir, agent))
+
+
+def lines(run_dir: RunDir, agent: str = "scripted") -> list[dict[str, Any]]:
+    """Every whole line of the journals."""
+    return [
+        json.loads(x) for p in journals(run_dir, agent) for x in p.read_bytes().split(b"\n")[:-1]
+    ]
+
+
+def assert_equal(run_dir: RunDir, reference: RunDir) -> None:
+    """The tables of two collections are equal, but for the folder of switches."""
+    for name in ("tasks", "episodes", "turns"):
+        left, right = run_dir.read(name), reference.read(name)
+        if name == "episodes":  # the folder is part of the agent's config
+            at = left.column_names.index("agent_hash")
+            left = left.set_column(at, "agent_hash", right["agent_hash"])
+        assert tables.diff(name, left, right) == []
 
 
 def pid_of(journal: Path) -> int:

@@ -58,6 +58,8 @@ def test_settings_on_gpus() -> None:
     assert settings_of(agent, made("cuda")) == Settings("cuda", "bfloat16", 2048, 8, 2, True)
     plain = settings_of({"gpu_memory_utilization": 0.5, "kv_cache_gb": 2}, made("cuda"))
     assert (plain.eager, plain.batch, plain.gpu_share) == (False, 256, 0.5)
+    spanning = settings_of({**agent, "distributed_executor_backend": "ray"}, made("cuda"))
+    assert (plain.backend, spanning.backend) == ("mp", "ray")
     assert plain.kv_bytes == 2 * GB
 
 
