@@ -37,14 +37,14 @@ class Settings:
     batch: int
     parts: int = 1
     """GPUs that share the model."""
-    backend: str = "mp"
-    """Who starts their workers: `mp` (processes of this machine) or `ray` (actors on several)."""
     eager: bool = True
     """No compilation and no CUDA graphs."""
     gpu_share: float = GPU_SHARE
     kv_bytes: int | None = None
     """Size of the key-value cache; None: what `gpu_share` leaves."""
     seed: int = 0
+    backend: str = "mp"
+    """Who starts the workers: `mp` (processes of this machine) or `ray` (actors on several)."""
 
 
 def settings_of(agent: Mapping[str, Any], fit: Fit) -> Settings:
