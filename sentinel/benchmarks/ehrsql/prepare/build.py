@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -78,6 +79,8 @@ def build(
         described = work / "made.json"
         described.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         described.replace(out.with_name(f"{out.name}.json"))
+        with partial.open("rb+") as stream:
+            os.fsync(stream.fileno())
         partial.replace(out)
     except duckdb.ConversionException as error:
         why = str(error).splitlines()[0][:200]
@@ -104,9 +107,14 @@ class _Build:
 
     def run(self) -> dict[str, Any]:
         """Make and fill all seventeen tables; returns the counts of the steps and rows."""
+        # Nothing to recover: the file counts only when it is complete.
+        self.made.execute("pragma synchronous = off")
+        self.made.execute("pragma journal_mode = off")
         self.made.executescript((files(__package__) / "schema.sql").read_text())
         people = stays.patients(self.read("patients", stays.PATIENTS))
-        everyone = stays.admissions(self.read("admissions", stays.ADMISSIONS), people)
+        everyone = stays.admissions(
+            self.read("admissions", stays.ADMISSIONS), people, self.rules.oldest
+        )
         cohort = cohorts.choose(people, everyone, self.rules, self.rng)
         stays.work_tables(cohort, everyone, self.rules, self.db)
         self.store("patients", stays.patient_rows(cohort, self.clock))

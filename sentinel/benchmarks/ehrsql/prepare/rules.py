@@ -53,7 +53,8 @@ class Rules:
 
     `patients` form the cohort, `current_share` of them in hospital at the `clock`. Admissions are
     kept at ages above `min_age` and below `max_age` (None: any), and with a stay shorter than the
-    95th percentile unless `long_stays`. Each patient's first admission moves to a year from
+    95th percentile unless `long_stays`; ages beyond `oldest` are written as that (MIMIC-III writes
+    300 for whoever is older than 89). Each patient's first admission moves to a year from
     `start_year` on (`span` years more; later ones likelier). `shuffle` exchanges values between
     patients. `vitals` maps chart items to those that are kept. `move_to_current` moves patients
     until enough of them are in hospital at the clock.
@@ -64,6 +65,7 @@ class Rules:
     current_share: float = 0.1
     min_age: int | None = 10
     max_age: int | None = 90
+    oldest: int | None = None
     long_stays: bool = False
     shuffle: bool = True
     vitals: Mapping[int, int] = field(default_factory=lambda: {i: i for i in VITALS})
@@ -87,6 +89,7 @@ RELAXED = Rules(
     "relaxed",
     max_age=None,
     min_age=None,
+    oldest=90,
     long_stays=True,
     shuffle=False,
     vitals={i: i for i in VITALS} | dict(SAME_VITALS),

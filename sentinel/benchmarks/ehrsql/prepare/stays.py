@@ -41,8 +41,10 @@ def patients(batches: Iterator[pa.Table]) -> list[Patient]:
     ]
 
 
-def admissions(batches: Iterator[pa.Table], people: Sequence[Patient]) -> list[Admission]:
-    """Rows of ADMISSIONS.csv with the age in whole years at admission."""
+def admissions(
+    batches: Iterator[pa.Table], people: Sequence[Patient], oldest: int | None = None
+) -> list[Admission]:
+    """Rows of ADMISSIONS.csv with the age in whole years at admission, `oldest` at most."""
     born = {p.subject: p.dob for p in people}
     found = []
     for r in _rows(batches, "admissions", ("subject_id", "hadm_id", "admittime", "dischtime")):
@@ -54,6 +56,7 @@ def admissions(batches: Iterator[pa.Table], people: Sequence[Patient]) -> list[A
             )
         admitted = at(r["admittime"])
         age = int((admitted - born[subject]).days / 365.25)
+        age = age if oldest is None else min(age, oldest)
         rest = tuple(r[c] for c in ADMISSIONS[4:])
         found.append(
             Admission(subject, number(r["hadm_id"]), admitted, at(r["dischtime"]), age, rest)
