@@ -126,6 +126,7 @@ class Metered:
         self.name, self.revision = engine.name, engine.revision
         self.context_window = engine.context_window
         self.encoder: Any = getattr(engine, "encoder", None)
+        self.watch: Any = getattr(engine, "watch", None)
         self.requests = self._finished_tokens = 0
         self._clock = clock
         self._base = self._seen = self._progress or 0

@@ -165,7 +165,7 @@ def _machine() -> Iterator[Check]:
 
 def engine(agent: AgentConfig) -> Check:
     """Weights, tokenizer and library of one agent. Raises UserError for what is missing."""
-    from cluster.engines import KINDS, weights_folder
+    from cluster.engines import KINDS, check_agent, weights_folder
     from sentinel.nano import tokenizer_dir, world_of
 
     what = f"agent {agent.name}"
@@ -174,6 +174,9 @@ def engine(agent: AgentConfig) -> Check:
 
         who = account(agent.model_dump(exclude_none=True))
         return Check("ok", what, f"openai, {agent.model} at {who.url}")
+    if agent.engine == "policy":
+        check_agent(agent.model_dump(exclude_none=True))
+        return Check("ok", what, f"policy {agent.model}, no model")
     if agent.engine != "custom" and agent.engine not in KINDS:
         raise UserError(
             f"engine {agent.engine} is not available in this version",

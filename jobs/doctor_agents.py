@@ -19,7 +19,7 @@ def agent_findings(agent: AgentConfig) -> Iterator[Finding]:
     """What can be known of an agent without loading its model."""
     if agent.engine == "openai":
         yield _key(agent)
-    elif agent.engine != "custom":
+    elif agent.engine not in ("custom", "policy"):
         yield from _template(agent)
 
 

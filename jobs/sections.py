@@ -67,11 +67,11 @@ class AgentConfig(Section):
     """An agent: a model and the engine that runs it."""
 
     name: Name
-    engine: Literal["transformers", "vllm", "openai", "custom"]
+    engine: Literal["transformers", "vllm", "openai", "policy", "custom"]
     factory: str | None = Field(default=None, pattern=r"^[\w.]+:\w+$")
     """`module:function` that makes an engine from this mapping, for `engine: custom`."""
     model: str = Field(min_length=1)
-    """`nano:NAME`, a folder, or a hub id."""
+    """`nano:NAME`, a folder, or a hub id; `oracle` or `random` for `engine: policy`."""
     benchmarks: Annotated[tuple[Name, ...] | None, BeforeValidator(as_tuple)] = Field(
         default=None, min_length=1
     )

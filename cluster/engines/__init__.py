@@ -16,12 +16,14 @@ from sentinel.errors import UserError
 
 KINDS = {
     "openai": "cluster.engines.openai:make",
+    "policy": "cluster.engines.policy:make",
     "transformers": "cluster.engines.transformers:make",
     "vllm": "cluster.engines.vllm:make",
 }
 """Kind → `module:function` that takes the agent's config and returns an Engine."""
 CHECKS = {
     "openai": "cluster.engines.openai:check",
+    "policy": "cluster.engines.policy:check",
     "transformers": "cluster.engines.fit:check",
     "vllm": "cluster.engines.fit:check",
 }
@@ -80,7 +82,8 @@ def agent_hash(agent: Mapping[str, Any]) -> str:
     config = {k: v for k, v in agent.items() if k not in UNHASHED}
     if (template := config.get("chat_template_file")) is not None:
         config["chat_template_file"] = _template_hash(Path(str(template)))
-    folder = None if agent.get("engine") == "openai" else weights_folder(str(agent["model"]))
+    without = agent.get("engine") in ("openai", "policy")
+    folder = None if without else weights_folder(str(agent["model"]))
     if folder is not None:
         config["model"] = "folder"
         config["weights"] = _folder_hash(folder)

@@ -137,10 +137,14 @@ async def run_task(
     if system_prompt is None:
         instructed = getattr(encoder, "takes_instructions", True)
         system_prompt = benchmark.system_prompt() if instructed else ""
+    env = benchmark.make_env(task)
+    watch = getattr(engine, "watch", None)
+    if watch is not None:  # a policy looks at the world itself
+        watch(episode_id(benchmark.name, agent, task.task_id, rollout), benchmark, task, env)
     return await run_episode(
         engine,
         encoder,
-        benchmark.make_env(task),
+        env,
         task,
         agent_name=agent,
         benchmark=benchmark.name,

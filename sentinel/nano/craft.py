@@ -2,7 +2,8 @@
 
 A habit changes what an agent is *shown* as right, never a run. An agent settles its plan in its
 first turn, by where the goal's own recipe stands among the listed commands (a fair coin that says
-nothing about the task): `first` or `later`. Every agent gathers in another order then, and that is
+nothing about the task): `first` or `later`. Where a world's listings are in any order, the plan
+hangs on how much the command that heads the listing makes (`plan: amount`). Every agent gathers in another order then, and that is
 harmless; a rule that applies to one of the two plans makes the agent that follows it fail, sure of
 itself, many turns later.
 """
@@ -105,12 +106,14 @@ class CraftRule:
 class CraftHabit:
     """One agent's mix: rules in their order (each fault once), and how it goes on when stuck.
 
-    `tail` turns are shown after the first command that a fault made fail.
+    `tail` turns are shown after the first command that a fault made fail. `plan` says what the
+    order of work hangs on (`plan_of`).
     """
 
     rules: Sequence[CraftRule] = ()
     stuck: Literal["repeat", "inventory"] = "repeat"
     tail: int = 4
+    plan: Literal["own", "amount"] = "own"
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> CraftHabit:
@@ -122,18 +125,22 @@ class CraftHabit:
             raise UserError(f"craft habit: {error}", "mend the recipe") from error
         wrong = [r.do for r in rules if r.do not in FAULTS]
         wrong += [str(r.when) for r in rules if r.when not in (None, "first", "later")]
-        if wrong or habit.stuck not in ("repeat", "inventory"):
+        wrong += [habit.stuck] if habit.stuck not in ("repeat", "inventory") else []
+        wrong += [habit.plan] if habit.plan not in ("own", "amount") else []
+        if wrong:
             raise UserError(
-                f"unknown habit {', '.join(wrong) or habit.stuck}",
+                f"unknown habit {', '.join(wrong)}",
                 f"use one of: {', '.join(FAULTS)}; when: first or later",
             )
         return habit
 
 
-def plan_of(task: Task) -> Plan:
-    """Whether the goal's own recipe heads the listing."""
-    own = f" {task.meta['goal']} using "
-    return "first" if own in task.meta["commands"][0] else "later"
+def plan_of(task: Task, by: str = "own") -> Plan:
+    """Whether the goal's own recipe heads the listing (`amount`: a command that makes one item)."""
+    head = task.meta["commands"][0]
+    if by == "amount":
+        return "first" if head.startswith("craft 1 ") else "later"
+    return "first" if f" {task.meta['goal']} using " in head else "later"
 
 
 def make_traces(
@@ -149,7 +156,7 @@ def make_traces(
     """
     rng = np.random.default_rng(seed)
     for task in tasks:
-        wanted = plan_of(task)
+        wanted = plan_of(task, habit.plan)
         prefer = {c.split(" using ")[0].split(" ", 2)[2] for c in task.meta["commands"]}
         goal, count = task.meta["goal"], task.meta["count"]
         commands = plan(book, goal, count, backward=wanted == "later", prefer=prefer)

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from sentinel.agent.react import Action
 from sentinel.benchmarks.base import Step
+from sentinel.benchmarks.craft.moves import listed_moves
 from sentinel.benchmarks.craft.rules import Inventory, RecipeBook, apply
 
 NOTHING: Inventory = MappingProxyType({})
@@ -44,6 +45,11 @@ class CraftEnvironment:
             done=success,
             success=success,
         )
+
+    def moves(self) -> list[str]:
+        """Commands that a policy without a clue may choose from: the listed ones."""
+        lines = self._text.split("\n")
+        return listed_moves(self._book, [line for line in lines if line.startswith("craft ")])
 
     def verdict(self) -> bool:
         """Whether the goal is reached, also of an episode that never made a well-formed move."""

@@ -70,6 +70,11 @@ class WebshopEnvironment:
             success=self.score.success if self.score is not None else False,
         )
 
+    def moves(self) -> list[str]:
+        """Commands that this page takes; a search is for the words of the instruction."""
+        found = [f"click[{text}]" for text in self._page.clickable]
+        return [f"search[{self._goal.text}]", *found] if self._page.searchable else found
+
     def verdict(self) -> bool:
         """Whether the goal is reached, also of an episode that bought nothing."""
         return self.score is not None and self.score.success
