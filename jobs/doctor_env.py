@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from sentinel.benchmarks.base import Benchmark, Environment, Step, Task
     from sentinel.episodes import Episode
 
-SAMPLE = 40
-"""Tasks looked at, spread over the benchmark."""
+SAMPLE, FEW = 40, 3
+"""Tasks looked at, spread over the benchmark; the second where a session takes seconds to start."""
 USELESS = "wave at the wall"
 """A command that no world knows: what an agent without a clue keeps saying."""
 Finding = tuple[str, str, str]
@@ -81,8 +81,10 @@ class Counted:
 def checks(benchmark: Benchmark) -> Iterator[Finding]:
     """Every check of one benchmark, in a fixed order."""
     every = benchmark.tasks()
-    tasks = every[:: max(1, len(every) // SAMPLE)][:SAMPLE]
+    sample = FEW if getattr(benchmark, "slow_start", False) else SAMPLE
+    tasks = every[:: max(1, len(every) // sample)][:sample]
     yield _run("same start", _same_start(benchmark, tasks))
+    yield _run("task as frozen", _as_frozen(benchmark, tasks))
     oracle = getattr(benchmark, "oracle", None)
     if oracle is None:
         yield "note", "scripted success", "the benchmark offers no oracle: not checked"
@@ -118,14 +120,43 @@ async def _same_start(benchmark: Benchmark, tasks: Sequence[Task]) -> tuple[list
     return faults, f"{len(tasks)} tasks begin the same twice"
 
 
-async def _success(benchmark: Any, tasks: Sequence[Task]) -> tuple[list[str], str]:
-    faults, longest = [], 0
+async def _as_frozen(benchmark: Benchmark, tasks: Sequence[Task]) -> tuple[list[str], str]:
+    """What a world says at its start must hold the text that is frozen under the task's id."""
+    faults = []
     for task in tasks:
-        episode = await _play(benchmark, task, Script(_turns(benchmark, benchmark.oracle(task))))
+        env = benchmark.make_env(task)
+        try:
+            told = await env.reset()
+        finally:
+            await env.close()
+        if _words(task.text) not in _words(told):
+            faults.append(
+                f"{task.task_id} is another task under its id: {' '.join(told.split())[:80]!r} "
+                f"instead of {' '.join(task.text.split())[:80]!r}"
+            )
+    return faults, f"{len(tasks)} tasks are what is frozen under their ids"
+
+
+def _words(text: str) -> str:
+    return f" {' '.join(text.lower().split()).rstrip('.')}"
+
+
+async def _success(benchmark: Any, tasks: Sequence[Task]) -> tuple[list[str], str]:
+    faults, longest, beyond = [], 0, 0
+    for task in tasks:
+        commands = benchmark.oracle(task)
+        if len(commands) > benchmark.max_turns:
+            beyond += 1
+            continue
+        episode = await _play(benchmark, task, Script(_turns(benchmark, commands)))
         longest = max(longest, episode.turns)
         if episode.end != "answered" or episode.success is not True:
             faults.append(f"{task.task_id} ended as {episode.end}, success {episode.success}")
-    return faults, f"{len(tasks)} of {len(tasks)} solved by the oracle, at most {longest} turns"
+    if beyond == len(tasks):
+        faults.append(f"no task can be solved within the cap of {benchmark.max_turns}")
+    tried = len(tasks) - beyond
+    left = f"; {beyond} more need more turns than the cap" if beyond else ""
+    return faults, f"{tried} of {tried} solved by the oracle, at most {longest} turns{left}"
 
 
 async def _time_out(benchmark: Benchmark, tasks: Sequence[Task]) -> tuple[list[str], str]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from made_alfworld import write_games
+from made_textcraft import SHA256, write_recipes
+from made_webshop import write_catalogue
 
 from jobs import doctor_env
 from jobs.__main__ import main
@@ -13,6 +17,7 @@ from sentinel.agent.react import Action
 from sentinel.benchmarks.base import Step, Task
 from sentinel.benchmarks.craft import CraftBenchmark
 from sentinel.benchmarks.craft.environment import CraftEnvironment
+from sentinel.benchmarks.registry import load
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,6 +54,13 @@ class Drifts(CraftEnvironment):
         return await super().reset() + f"\n({Drifts.begun})"
 
 
+class ChangesTasks(CraftEnvironment):
+    """A server that has another goal under an id than the one that was frozen."""
+
+    async def reset(self) -> str:
+        return (await super().reset()).replace("Goal: craft 1 ", "Goal: craft 2 ")
+
+
 class DoneIsSuccess(CraftEnvironment):
     async def step(self, action: Action) -> Step:
         step = await super().step(action)
@@ -81,6 +93,7 @@ class Leaks(CraftEnvironment):
     ("env", "found"),
     [
         (Drifts, "same start"),
+        (ChangesTasks, "task as frozen"),
         (DoneIsSuccess, "scripted time-out"),
         (NeverSucceeds, "scripted success"),
         (Shares, "separate sessions"),
@@ -109,3 +122,54 @@ def test_a_server_may_count_its_own_sessions() -> None:
             return 3
 
     assert states(Server())["closed after aborts"] == "FAIL"
+
+
+def test_tasks_beyond_the_cap_are_counted_not_failed() -> None:
+    class Short(CraftBenchmark):
+        max_turns = 5
+
+    class Shorter(CraftBenchmark):
+        max_turns = 1
+
+    found = {what: (state, said) for state, what, said in doctor_env.checks(Short())}
+    assert found["scripted success"][0] == "ok"
+    assert "more need more turns than the cap" in found["scripted success"][1]
+    assert states(Shorter())["scripted success"] == "FAIL"
+
+
+def test_textcraft_and_webshop_keep_their_promises(tmp_path: Path) -> None:
+    pytest.importorskip("bm25s", reason="the extra webshop is not installed")
+    shop = load({"name": "webshop", **write_catalogue(tmp_path)})
+    recipes = str(write_recipes(tmp_path / "recipes"))
+    craft = load({"name": "textcraft", "recipes_path": recipes, "recipes_sha256": SHA256})
+    for benchmark in (shop, craft):
+        assert set(states(benchmark).values()) == {"ok"}
+
+
+@pytest.mark.slow
+def test_alfworld_keeps_its_promises(tmp_path: Path) -> None:
+    pytest.importorskip("alfworld", reason="the extra alfworld is not installed")
+    world = load({"name": "alfworld", "games_dir": str(write_games(tmp_path)), "n_tasks": 1})
+    assert set(states(world).values()) == {"ok"}
+    assert world.open_sessions() == 0
+
+
+def test_bad_worlds_are_named_before_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other recipes, a catalogue without attributes, games missing: one line each, exit code 2."""
+    shop = write_catalogue(tmp_path)
+    (tmp_path / "ins.json").write_text("{}")
+    (tmp_path / "games").mkdir()
+    recipes = str(write_recipes(tmp_path / "recipes"))
+    for settings, said in (
+        ({"kind": "textcraft", "recipes_path": recipes}, "another version of the recipes"),
+        ({"kind": "webshop", **shop}, "holds no attributes of the"),
+        ({"kind": "alfworld", "games_dir": str(tmp_path / "games")}, "no game.tw-pddl below"),
+    ):
+        config = tmp_path / f"{settings['kind']}.yaml"
+        config.write_text(json.dumps(settings))
+        assert main(["doctor", str(config)]) == 2
+        failed = [line for line in capsys.readouterr().out.split("\n") if line.startswith("FAIL")]
+        assert len(failed) == 1
+        assert said in failed[0]
