@@ -1,8 +1,9 @@
 """Stage calibrate: fit the decision layer on the calibration pool, decide the held-out pool once.
 
 Reads the tables `tasks`, `episodes`, `labels`, `features`, `scores`; writes `prefix_scores`,
-`decisions` and the frozen monitor, `monitor/BENCHMARK/AGENT/policy.json`. The held-out pool is
-entered in the ledger before a decision on it is made.
+`decisions` and the frozen monitor: `monitor/BENCHMARK/AGENT/policy.json`, and with its heads the
+final artifact `…/sentinel/`. The held-out pool is entered in the ledger before a decision on it is
+made.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from cluster import files
 from cluster.ledger import Ledger
 from jobs.label import primary_label
+from jobs.monitor_export import export
 from sentinel.decide import DecideConfig, Policy, apply, fit, from_table
 from sentinel.decide.build import build
 from sentinel.decide.evaluate import decision_table
@@ -136,6 +138,7 @@ def _one(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> None
             **{f"without_outcome_{end}": n for end, n in left_out.items()},
         )
     run_dir.compact(STAGE, benchmark, agent, ["prefix_scores", "decisions"])
+    export(config, run_dir, benchmark, agent)
 
 
 def join(

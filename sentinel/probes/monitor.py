@@ -106,7 +106,10 @@ def save(
 
 
 def read(folder: Path) -> CascadeMonitor:
-    """Read a monitor back. Raises UserError for files that are missing, damaged or changed."""
+    """Read a monitor back.
+
+    Raises UserError for files that are missing, damaged, changed, or that do not belong here.
+    """
     path = folder / FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -119,7 +122,11 @@ def read(folder: Path) -> CascadeMonitor:
         raise UserError(
             f"monitor {path} was changed, or is of another version", "run: sentinel search"
         )
-    probes = load(folder, content["scorer"])
+    from sentinel.monitor.archive import refuse_unknown
+
+    scorer = content["scorer"]
+    refuse_unknown(folder, {FILE, f"{scorer}.json", f"{scorer}.safetensors"})
+    probes = load(folder, scorer)
     if _hash({k: v for k, v in probes.facts.items() if k != "rounds"}) != content["probes"]:
         raise UserError(f"the probes in {folder} are another monitor's", "run: sentinel search")
     policies = {t: CascadePolicy.from_dict(p) for t, p in content["policies"].items()}
