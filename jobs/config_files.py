@@ -188,11 +188,7 @@ def apply(config: dict[str, Any], path: Sequence[str], value: Any) -> None:
         else:
             raise UserError(f"override {'.'.join(path)}: {part} is inside a plain value", "")
         if last:
-            where[key] = (
-                str(absolute(value, Path.cwd()))
-                if isinstance(value, str) and _holds_path(part, value)
-                else value
-            )
+            where[key] = absolute_paths({part: value}, Path.cwd())[part]
         else:
             where = where[key]
 

@@ -72,11 +72,19 @@ def read(path: str, settings: list[str]) -> tuple[RunConfig, str | None]:
     if "benchmarks" in mapping or not {"kind", "engine"} & mapping.keys():
         return RunConfig.from_file(path, settings), None
     alone = "agent" if "engine" in mapping else "benchmark"
-    world: Any = {"name": "clinic"} if alone == "agent" else str(file)
+    item = files.resolve(f"{alone}s", str(file), file.parent)
+    # Settings of the file itself go without a prefix; what names a section of a run is the run's.
+    pairs = files.parse_overrides(settings)
+    own = [len(parts) == 1 or parts[0] not in RunConfig.model_fields for parts, _ in pairs]
+    for (parts, value), mine in zip(pairs, own, strict=True):
+        if mine:
+            files.apply(item, parts, value)
+    world: Any = {"name": "clinic"} if alone == "agent" else item
     agent: Any = {"name": "nobody", "engine": "custom", "model": "none"}
-    agent = str(file) if alone == "agent" else agent
+    agent = item if alone == "agent" else agent
     raw = {"name": file.stem, "benchmarks": [world], "agents": [agent]}
-    return RunConfig.from_mapping(raw, overrides=settings, where=path), alone
+    rest = [text for text, mine in zip(settings, own, strict=True) if not mine]
+    return RunConfig.from_mapping(raw, overrides=rest, where=path), alone
 
 
 def checks(
@@ -224,7 +232,7 @@ def _size(folder: Path) -> str:
 def benchmarks(config: RunConfig, limit: int | None) -> Iterator[Check]:
     """Tasks, pools, gold queries and environments of every benchmark."""
     from jobs.doctor_env import checks as environment_checks
-    from jobs.gold import counts, run_gold
+    from jobs.gold import counts, run_gold, verdict
     from jobs.tasks import opened, task_table
 
     for item in config.benchmarks:
@@ -234,10 +242,11 @@ def benchmarks(config: RunConfig, limit: int | None) -> Iterator[Check]:
                 table = task_table(config, benchmark)
                 groups = len(set(table["group"].to_pylist()))
                 yield Check("ok", what, f"{table.num_rows} tasks in {groups} groups")
-                total = counts(run_gold(benchmark, limit))
-                state = "FAIL" if total.failed else "ok"
+                outcomes = run_gold(benchmark, limit)
+                total = counts(outcomes)
+                state, detail = verdict(outcomes, getattr(benchmark, "not_reproduced", frozenset()))
                 if total.run or benchmark.dialect.is_sql:
-                    yield Check(state if total.run else "note", f"{item.name}: gold", str(total))
+                    yield Check(state, f"{item.name}: gold", f"{total}{detail}")
                 if not benchmark.dialect.is_sql:
                     for state, what, detail in environment_checks(benchmark):
                         yield Check(state, f"{item.name}: {what}", detail)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,26 @@ def counts(outcomes: Iterable[Outcome]) -> Counts:
             total.with_answer += 1
             total.reproduced += outcome.reproduced
     return total
+
+
+def verdict(outcomes: Sequence[Outcome], excused: Collection[str] = ()) -> tuple[str, str]:
+    """State of a check (`ok`, `note` where nothing ran, `FAIL`) and what to add to its line.
+
+    A gold action that fails, or gives another answer than is known for it, is a fault, but for the
+    ids that are `excused` from the second.
+    """
+    failed = [o.task_id for o in outcomes if o.status not in ("ok", "empty")]
+    other = [o.task_id for o in outcomes if o.reproduced is False]
+    strange = [i for i in other if i not in excused and i not in failed]
+    if failed:
+        return "FAIL", "; name the database that these questions are about"
+    if strange:
+        return "FAIL", (
+            f"; {len(strange)} with another answer (first: {strange[0]}): "
+            "name the database and clock that these answers come from"
+        )
+    known = f"; the other {len(other)} are listed as not reproducible" if other else ""
+    return ("ok" if outcomes else "note"), known
 
 
 async def _run(benchmark: Benchmark, tasks: list[Task]) -> list[Outcome]:

@@ -41,12 +41,14 @@ def main(args: argparse.Namespace) -> int:
     from sentinel.nano import recipe as recipes
 
     mapping = files.resolve("benchmarks", args.benchmark, Path.cwd())
-    for key, value in files.parse_overrides(args.settings):
+    late = [name for name in args.only or () if "=" in name]  # settings behind --only
+    only = [name for name in args.only or () if name not in late] or None
+    for key, value in files.parse_overrides([*args.settings, *late]):
         files.apply(mapping, key, value)
     source = files.read_mapping(args.recipe or _recipe(mapping))
     recipe = recipes.Recipe.from_mapping(source)
     out = args.out or Path(sentinel.nano.__file__).parent
-    wanted = _wanted(args.only, recipe)
+    wanted = _wanted(only, recipe)
     benchmark = load(mapping)
     if not isinstance(benchmark, Trainable):
         raise UserError(
@@ -68,9 +70,13 @@ def main(args: argparse.Namespace) -> int:
             )
         )
         if "tokenizer" in wanted:
-            recipes.fit_tokenizer(
-                tasks, benchmark, tokenizer, world=recipe.world, seed=recipe.tokenizer_seed
-            )
+            if recipe.start_from is None:
+                recipes.fit_tokenizer(
+                    tasks, benchmark, tokenizer, world=recipe.world, seed=recipe.tokenizer_seed
+                )
+            else:
+                known = sentinel.nano.tokenizer_dir(sentinel.nano.world_of(recipe.start_from))
+                shutil.copytree(known, tokenizer, dirs_exist_ok=True)
             _say(f"tokenizer: {tokenizer}")
         _refuse_missing("tokenizer", tokenizer / "tokenizer.json", wanted)
         for stage in (recipe.base, *recipe.agents):
@@ -86,7 +92,7 @@ def main(args: argparse.Namespace) -> int:
                 benchmark,
                 tokenizer,
                 folder,
-                start_from=None if base else work,
+                start_from=_start(recipe) if base else work,
                 provenance={
                     "recipe": recipes.recipe_hash(source, stage.name),
                     "benchmark": fingerprint,
@@ -101,7 +107,7 @@ def main(args: argparse.Namespace) -> int:
                 record_scores(folder, tokenizer, benchmark)
     finally:
         benchmark.close()
-    if args.only is None:
+    if only is None:
         shutil.rmtree(work)
     return 0
 
@@ -131,6 +137,12 @@ def record_scores(folder: Path, tokenizer: Path, benchmark: Any) -> None:
     recipe |= {"scores": measured, "outcomes": outcomes(episodes, correct)}
     path.write_text(json.dumps(recipe, indent=2) + "\n")
     _say(f"{folder.name}: {measured['all']}")
+
+
+def _start(recipe: Any) -> Path | None:
+    from sentinel.nano import weights_dir
+
+    return None if recipe.start_from is None else weights_dir(recipe.start_from)
 
 
 def _recipe(mapping: Mapping[str, Any]) -> Path:

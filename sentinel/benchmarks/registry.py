@@ -15,6 +15,7 @@ KINDS: Mapping[str, str] = {
     "clinic": "sentinel.benchmarks.clinic:ClinicBenchmark",
     "craft": "sentinel.benchmarks.craft:CraftBenchmark",
     "ehrsql": "sentinel.benchmarks.ehrsql:EhrsqlBenchmark",
+    "ehrsql2024": "sentinel.benchmarks.ehrsql.shared_task:Ehrsql2024Benchmark",
     "textcraft": "sentinel.benchmarks.textcraft:TextcraftBenchmark",
     "webshop": "sentinel.benchmarks.webshop:WebshopBenchmark",
 }

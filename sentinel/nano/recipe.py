@@ -56,7 +56,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A whole world's recipe (`configs/nano/*.yaml`); `world` is a key of `HABITS`."""
+    """A whole world's recipe (`configs/nano/*.yaml`); `world` is a key of `HABITS`.
+
+    `start_from` names a shipped agent: the base continues from it and speaks its vocabulary.
+    """
 
     questions: int
     seed: int
@@ -66,6 +69,7 @@ class Recipe:
     base: Stage
     agents: tuple[Stage, ...]
     source: Mapping[str, Any]
+    start_from: str | None = None
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Recipe:
@@ -84,6 +88,7 @@ class Recipe:
             base=Stage.from_mapping("base", mapping["base"], world),
             agents=tuple(Stage.from_mapping(k, v, world) for k, v in mapping["agents"].items()),
             source=mapping,
+            start_from=mapping.get("start_from"),
         )
 
 
