@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scores", action="store_true", help="only measure the agents and record their scores"
     )
+    parser.add_argument("--limit", type=int, help="measure on at most so many questions")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -62,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         if args.scores:
             for stage in (s for s in recipe.agents if s.name in wanted):
-                record_scores(out / "weights" / stage.name, tokenizer, benchmark)
+                record_scores(out / "weights" / stage.name, tokenizer, benchmark, args.limit)
             return 0
         tasks = list(
             benchmark.agent_questions(
@@ -104,7 +105,7 @@ def main(args: argparse.Namespace) -> int:
                 if args.out is not None:  # a model folder of its own, for any agent config
                     for file in tokenizer.iterdir():
                         shutil.copyfile(file, folder / file.name)
-                record_scores(folder, tokenizer, benchmark)
+                record_scores(folder, tokenizer, benchmark, args.limit)
     finally:
         benchmark.close()
     if only is None:
@@ -112,21 +113,24 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def record_scores(folder: Path, tokenizer: Path, benchmark: Any) -> None:
-    """Measure one agent on every pool (it was trained on none) and write that to RECIPE.json."""
+def record_scores(folder: Path, tokenizer: Path, benchmark: Any, limit: int | None = None) -> None:
+    """Measure one agent on every pool (it was trained on none) and write that to RECIPE.json.
+
+    `limit` questions at most, each pool and kind in its share.
+    """
     from cluster.engines.transformers import TransformersEngine
     from jobs.nano_scores import label, outcomes, play, scores
-    from sentinel.task_table import draw_pools
+    from sentinel.task_table import choose, draw_pools
 
     # As the agents' configs have it: long episodes cost less than half in float32.
     dtype = "float64" if hasattr(benchmark, "sandbox") else "float32"
     engine = TransformersEngine(folder, dtype=dtype, tokenizer_dir=tokenizer)
-    tasks = benchmark.tasks()
+    pool_of = draw_pools(benchmark, benchmark.tasks()).pool
+    tasks = choose(benchmark.tasks(), pool_of, limit, seed=0)
     episodes = play(engine, benchmark, tasks)
     correct = label(benchmark, episodes, tasks)
-    pool_of = draw_pools(benchmark, tasks).pool
     measured = {}
-    for pool in sorted(set(pool_of.values())):
+    for pool in sorted({pool_of[t.task_id] for t in tasks}):
         rows = [i for i, t in enumerate(tasks) if pool_of[t.task_id] == pool]
         measured[str(pool)] = scores(
             [episodes[i] for i in rows], [tasks[i] for i in rows], [correct[i] for i in rows]
