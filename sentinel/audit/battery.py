@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sentinel.audit.measure import ONE_CLASS, Bools, Floats, control, measured, row
+from sentinel.audit.measure import Bools, Floats, control, measured, row
 from sentinel.audit.pool import TrainPool
 from sentinel.heads.config import ANSWERABILITY, HEADS, HeadConfig
 from sentinel.heads.tfidf import classifier, vectorizer_of
@@ -35,7 +35,7 @@ def battery(
     rows = []
     for head in HEADS:
         rows += list(_of_target(pool, head, permutations, how))
-    return [*rows, _ending(pool, how), duplicates(pool)]
+    return [*rows, ending_only(pool, **how), duplicates(pool)]
 
 
 def _of_target(
@@ -64,10 +64,7 @@ def _of_target(
     shuffled = [permuted(positive, how["seed"], k) for k in range(permutations)]
     plain, *controls = out_of_fold(pool.transcript[use], [positive, *shuffled], fold, how["seed"])
     yield auroc("transcript", "-", plain)
-    for name, sign in TELEMETRY.items():
-        doubt = sign * pool.features[use, FEATURES.index(name)]
-        scores = doubt if head == ANSWERABILITY else -doubt
-        yield auroc("telemetry", name, scores, SILENT if np.isnan(scores).all() else None)
+    yield from telemetry(pool, head, **how)
     for name, scores, labels in zip(names, controls, shuffled, strict=True):
         yield control("shuffled-tfidf", head, name, scores, labels, fold)
 
@@ -105,17 +102,36 @@ def out_of_fold(
     return found
 
 
-def _ending(pool: TrainPool, how: dict[str, Any]) -> dict[str, Any]:
+def telemetry(
+    pool: TrainPool, head: str, *, resamples: int = 1000, seed: int = 42
+) -> list[dict[str, Any]]:
+    """Training-free scores at T: mean and largest entropy, mean log-probability, read as doubt."""
+    use = pool.eligible(head)
+    positive = pool.targets[head][use] > 0.5
+    rows = []
+    for name, sign in TELEMETRY.items():
+        doubt = sign * pool.features[use, FEATURES.index(name)]
+        scores = doubt if head == ANSWERABILITY else -doubt
+        note = SILENT if np.isnan(scores).all() else None
+        rows.append(
+            measured(
+                "telemetry", head, name, scores, positive, pool.fold[use], pool.group[use],
+                resamples=resamples, seed=seed, note=note,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def ending_only(pool: TrainPool, *, resamples: int = 1000, seed: int = 42) -> dict[str, Any]:
     """Abstained ⇒ unanswerable: what the ending alone says; the step cap is no abstention."""
     use = pool.eligible(ANSWERABILITY)
     if not use.any():
         return row("ending-only", ANSWERABILITY, note=UNJUDGED)
     scores = (pool.end[use] == "abstained").astype(np.float64)
     positive = pool.targets[ANSWERABILITY][use] > 0.5
-    note = ONE_CLASS if len(set(positive)) < 2 else None
     return measured(
         "ending-only", ANSWERABILITY, "-", scores, positive, pool.fold[use], pool.group[use],
-        note=note, **how,
+        resamples=resamples, seed=seed,
     )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def confidence(run: Run) -> Section:
     figure = FigureView(data, "", svg, "Calibration pool: what the maps had to correct.")
     return Section(
         "confidence",
-        "Confidence bins, calibration pool",
+        "Confidence bins, calibration pool (Appendix D)",
         "",
         (table, figure),
     )

@@ -43,6 +43,8 @@ class Cell:
     sub: str = ""
     reason: str = ""
     strong: bool = False
+    href: str = ""
+    """Anchor on the page that the text leads to, without `#`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class TableView:
     notes: tuple[str, ...] = ()
     rows: Sequence[Row] | None = None
     """Rows to show where they differ from the rows on disk (pivoted, or with a summary line)."""
+    anchor: str = ""
+    """Where links to it lead, such as `table-4`; made by us and never from data."""
     kind: str = field(default="table", init=False)
 
     @property
@@ -118,6 +122,7 @@ class FigureView:
     title: str
     svg: str
     caption: str
+    anchor: str = ""
     kind: str = field(default="figure", init=False)
 
 

@@ -29,6 +29,7 @@ COLUMNS = (
     *("auroc", "auroc_of", "kept", "saved", "rs_lambda", "rs_vanilla", "rs_monitor"),
     *("off", "note"),
 )
+UNJUDGED = "off: the tasks do not say whether they can be answered"
 NO_RS = "a cascade only aborts: it decides on no answer"
 
 

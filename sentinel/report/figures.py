@@ -128,7 +128,7 @@ def line_panels(
         if baseline is not None:
             axes.axhline(baseline, color=FAINT, linewidth=1, linestyle=(0, (2, 2)))
         for line in panel.lines:
-            _line(axes, line)
+            draw_line(axes, line)
         if panel.empty:
             axes.text(0.5, 0.5, panel.empty, ha="center", va="center", transform=axes.transAxes)
         if xlim:
@@ -155,7 +155,7 @@ def line_panels(
         for line in panel.lines:
             kinds.setdefault(line.label, line)
     legend = list(kinds.values()) if len(kinds) > 1 else []
-    return _grid(panels, draw, columns=columns, legend=legend, size=size)
+    return grid(panels, draw, columns=columns, legend=legend, size=size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def forest(
 
     lines = [Line(name, (), (), color, dots=True) for name, color in legend]
     height = 0.95 + 0.34 * rows
-    return _grid(
+    return grid(
         blocks,
         draw,
         columns=3,
@@ -268,7 +268,7 @@ def bar_panels(
 
     kinds = {name: color for panel in panels for name, _, color in panel.series}
     legend = [Line(name, (), (), color, dots=True) for name, color in kinds.items()]
-    return _grid(panels, draw, columns=columns, legend=legend, size=size)
+    return grid(panels, draw, columns=columns, legend=legend, size=size)
 
 
 def label(text: str, width: int = 26) -> str:
@@ -282,7 +282,8 @@ def label(text: str, width: int = 26) -> str:
     return "\u200a" + clean if clean.startswith("_") else clean
 
 
-def _line(axes: Axes, line: Line) -> None:
+def draw_line(axes: Axes, line: Line) -> None:
+    """Draw one line with its dots, marks and bars."""
     values = [math.nan if v is None else v for v in line.y]
     axes.plot(
         list(line.x),
@@ -306,7 +307,7 @@ def _line(axes: Axes, line: Line) -> None:
         )
 
 
-def _grid(
+def grid(
     items: Sequence[Any],
     draw: Callable[[Axes, Any], None],
     *,
@@ -332,11 +333,11 @@ def _grid(
         figure = Figure(
             figsize=(width, rows * size[1] + head), layout="constrained"
         )  # fmt: skip
-        grid = figure.subplots(rows, columns, squeeze=False, sharey=sharey).ravel()
-        for axes, item in zip(grid, items, strict=False):
+        cells = figure.subplots(rows, columns, squeeze=False, sharey=sharey).ravel()
+        for axes, item in zip(cells, items, strict=False):
             draw(axes, item)
             axes.set_title(label(title(item), 34))
-        for axes in grid[len(items) :]:
+        for axes in cells[len(items) :]:
             axes.set_axis_off()
         if legend:
             _legend(figure, legend, across)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -44,6 +44,8 @@ WANTED: dict[str, tuple[str, ...]] = {
     "scores": ("benchmark", "agent", "t", "head", "truncated"),
     "intervals": tuple(tables.INTERVALS.columns),
     "cascade_margins": tuple(tables.CASCADE_MARGINS.columns),
+    "audit": tuple(tables.AUDIT.columns),
+    "feature_screen": tuple(tables.FEATURE_SCREEN.columns),
 }
 AGAIN = "let its stage make it again: sentinel run --run-dir DIR"
 
@@ -69,6 +71,8 @@ class Run:
     tables: Mapping[str, pa.Table]
     monitors: Sequence[Monitor]
     cascades: Sequence[Cascade] = ()
+    encoder_rule: Mapping[str, Any] = field(default_factory=dict)
+    """`encoder_rule.json`, where encoders were compared."""
 
     def table(self, name: str) -> pa.Table:
         """The wanted columns of a table; no rows when the run has not made it."""
@@ -102,6 +106,7 @@ def load(run_dir: Path) -> Run:
         tables={name: t for name in WANTED if (t := _table(run_dir, name)) is not None},
         monitors=_monitors(run_dir),
         cascades=cascades(run_dir),
+        encoder_rule=_json(rule) if (rule := run_dir / "encoder_rule.json").is_file() else {},
     )
     ordered = sorted(run.monitors, key=lambda m: run.place(m.benchmark, m.agent))
     found = sorted(run.cascades, key=lambda c: run.place(c.benchmark, c.agent))

@@ -22,6 +22,7 @@ from sentinel.report.blocks import (
     undefined,
     visible,
 )
+from sentinel.report.every_monitor import UNJUDGED, judged
 from sentinel.report.ladder import SYSTEMS
 from sentinel.report.load import Monitor, Run
 from sentinel.report.results import CellOf, first_of_each, who
@@ -186,7 +187,8 @@ def reweighting(run: Run) -> Section:
         def show(row: Row) -> Cell | str:
             found = row["by"].get((lam, share))
             if found is None or found["rs"] is None:
-                return undefined("one kind of question is missing")
+                off = not judged(run, row["benchmark"])
+                return undefined(UNJUDGED if off else "one kind of question is missing")
             dagger = found["dagger"]
             difference = span(found["low"], found["high"], 2) or found["note"] or ""
             value = f"{signed(found['rs'], digits=2)}{' †' if dagger else ''}"
@@ -241,7 +243,7 @@ def reweighting(run: Run) -> Section:
     )
     return Section(
         "reweighting",
-        "Other shares of unanswerable questions",
+        "Other shares of unanswerable questions (Appendix F)",
         "The pool's share of unanswerable questions is an accident of its making; what the "
         "monitor is "
         "worth depends on it.",

@@ -20,7 +20,9 @@ from sentinel.report.blocks import (
     span,
     undefined,
 )
+from sentinel.report.every_monitor import UNJUDGED, judged
 from sentinel.report.load import Monitor, Run
+from sentinel.report.question_only import question_only
 from sentinel.report.results import first_of_each, who
 
 AUROC_COLUMNS = (
@@ -59,7 +61,8 @@ def auroc(run: Run) -> Section:
                 return undefined("the deployed estimator is for correctness")
             if found is None:
                 return ""
-            value = number(found["point"], ONE_CLASS)
+            lacks = row["target"] == "answerability" and not judged(run, row["benchmark"])
+            value = number(found["point"], UNJUDGED if lacks else ONE_CLASS)
             groups = f"N = {found['n']:,}"
             if isinstance(value, Cell):
                 return Cell(value.text, sub=groups, reason=value.reason)
@@ -71,7 +74,7 @@ def auroc(run: Run) -> Section:
     steps = sorted({int(t) for line in lines.values() for t in line["at"] if t.isdigit()})
     table = TableView(
         data,
-        "AUROC of each head",
+        "AUROC of each head, step by step",
         (
             *who(blank=True),
             Head("Head", lambda row: row["target"], number=False),
@@ -115,7 +118,7 @@ def auroc(run: Run) -> Section:
         "Heads, step by step",
         "How well each head ranks episodes from the question alone (t = 0) to the whole "
         "transcript.",
-        (table, figure),
+        (question_only(run, data), table, figure),
     )
 
 
@@ -199,7 +202,7 @@ def reliability(run: Run) -> Section:
     svg = figures.reliability_panels(panels)
     figure = FigureView(
         bins_data,
-        "Reliability diagram",
+        "Reliability diagram (Figure 3c of every agent)",
         svg,
         "Mean stated probability against the share that was right, per non-empty bin. On the "
         "dotted "
@@ -292,7 +295,7 @@ def withhold(run: Run) -> Section:
     )
     figure = FigureView(
         Data("withhold_roc", ("benchmark", "agent", "fpr", "tpr"), points),
-        "Withhold ROC",
+        "Withhold ROC (Figure 3a of every agent)",
         svg,
         "Dots: Chow's rule at τ = λ/(1+λ) = 0.5, 0.8, 0.9 for λ = 1, 4, 9.",
     )

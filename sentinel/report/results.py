@@ -19,13 +19,24 @@ from sentinel.report.blocks import (
     percent,
     seconds,
     signed,
-    text,
     undefined,
     visible,
 )
+from sentinel.report.every_monitor import UNJUDGED, judged
 from sentinel.report.load import Run
+from sentinel.report.operating import early_mode, exact_bar
+from sentinel.report.who import first_of_each, who
 
 CellOf = Callable[[Row], Cell | str]
+__all__ = [
+    "CellOf",
+    "cross_agent",
+    "cross_rows",
+    "first_of_each",
+    "savings",
+    "system_ladder",
+    "who",
+]
 CROSS_COLUMNS = (
     *("benchmark", "agent", "lam", "questions", "groups", "always_abstain", "vanilla_accuracy"),
     *("auroc_correctness", "auroc_answerability"),
@@ -87,6 +98,9 @@ def cross_agent(run: Run) -> Section:
     stakes = ladder.lambdas(rows)
     shown = ladder.pivot([{**row, "system": "full"} for row in rows])
 
+    def lacks(row: Row) -> str:
+        return "one class" if judged(run, row["benchmark"]) else UNJUDGED
+
     def at(lam: str, name: str, mark: bool = False) -> CellOf:
         return lambda row: ladder.score(row["at"].get(lam), name, mark=mark)
 
@@ -116,7 +130,7 @@ def cross_agent(run: Run) -> Section:
 
     main = TableView(
         data,
-        "Reliability Score on the held-out pool",
+        "Table 1 · Reliability Score on the held-out pool",
         (
             who()[0],
             Head("Agent", agent, number=False),
@@ -126,14 +140,13 @@ def cross_agent(run: Run) -> Section:
             Head(
                 "Corr.", lambda r: number(r["auroc_correctness"], "one class"), group="Head AUROC"
             ),
-            Head(
-                "Ans.", lambda r: number(r["auroc_answerability"], "one class"), group="Head AUROC"
-            ),
+            Head("Ans.", lambda r: number(r["auroc_answerability"], lacks(r)), group="Head AUROC"),
             *columns("Vanilla RS(λ)", "rs_vanilla"),
             *columns("Full system RS(λ)", "rs_full", mark=True),
             Head("Always abstain", lambda r: signed(r["always_abstain"], digits=2)),
         ),
         rows=shown,
+        anchor="table-1",
         notes=(
             DAGGER,
             "Accuracy: of the answers the agent commits; an answer to an unanswerable question is "
@@ -143,7 +156,7 @@ def cross_agent(run: Run) -> Section:
     )
     against = TableView(
         data,
-        "Full system minus always abstain, and minus the vanilla agent",
+        "Table 4 · Full system minus always abstain, and minus the vanilla agent",
         (
             *who(),
             *(
@@ -153,6 +166,7 @@ def cross_agent(run: Run) -> Section:
             ),
         ),
         rows=shown,
+        anchor="table-4",
         notes=(
             "Bold: the interval excludes 0. Fewer than ten groups with a non-zero difference, "
             "or no "
@@ -224,7 +238,7 @@ def system_ladder(run: Run, data: Data) -> Section:
     names = (*who(blank=True), system)
     scores = TableView(
         data,
-        "The ladder",
+        "Table 7 · The ladder",
         (
             *names,
             *(Head(ladder.stake(lam), cell(lam, "rs"), group="RS(λ)") for lam in stakes),
@@ -234,6 +248,7 @@ def system_ladder(run: Run, data: Data) -> Section:
             ),
         ),
         rows=shown,
+        anchor="table-7",
         notes=(
             DAGGER,
             "The full system carries every claim; early exit is the resource-aware mode. Chow "
@@ -243,16 +258,17 @@ def system_ladder(run: Run, data: Data) -> Section:
     )
     operating = TableView(
         data,
-        "Coverage and accuracy",
+        "Table 3 · Coverage and accuracy",
         (
             *names,
             *(Head(ladder.stake(lam), cell(lam, "coverage"), group="Coverage") for lam in stakes),
             *(Head(ladder.stake(lam), cell(lam, "accuracy"), group="Accuracy") for lam in stakes),
         ),
         rows=shown,
+        anchor="table-3",
         notes=("Coverage: delivered answers per question. Accuracy: right answers per delivered.",),
     )
-    return Section("ladder", "The ladder", "", (scores, operating))
+    return Section("ladder", "The ladder", "", (scores, operating, exact_bar(data)))
 
 
 def savings(run: Run, data: Data) -> Section:
@@ -274,7 +290,7 @@ def savings(run: Run, data: Data) -> Section:
 
     view = TableView(
         data,
-        "Never spent",
+        "Table 2 · Never spent",
         (
             *who(blank=True),
             Head("System", name, number=False),
@@ -295,6 +311,7 @@ def savings(run: Run, data: Data) -> Section:
             Head("Corr. head", lambda r: count(r["passes_correctness"]), group="Monitor passes"),
         ),
         rows=first_of_each(kept),
+        anchor="table-2",
         notes=(
             "Shares of the steps and generated tokens of all completed held-out episodes. Monitor "
             "passes are printed beside the savings, not subtracted from them.",
@@ -324,32 +341,10 @@ def savings(run: Run, data: Data) -> Section:
         "savings",
         "Savings in early-exit mode",
         "Stopping as soon as the calibrated per-step estimate falls below the stop threshold.",
-        (view, figure) if early else (view,),
+        (view, early_mode(data), figure) if early else (view, early_mode(data)),
     )
 
 
 def _percent_of(row: Row | None) -> float | None:
     value = None if row is None else row["steps_saved"]
     return None if value is None else 100 * value
-
-
-def who(blank: bool = False) -> tuple[Head, Head]:
-    """The columns that say which benchmark and agent a row is about; `blank` hides repetitions."""
-
-    def cell(key: str) -> CellOf:
-        shown = text(key)
-        return lambda row: "" if blank and not row.get("first", True) else shown(row)
-
-    return (
-        Head("Benchmark", cell("benchmark"), number=False, varied=True),
-        Head("Agent", cell("agent"), number=False),
-    )
-
-
-def first_of_each(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Rows with `first`: whether the row begins another agent."""
-    names = [ladder.name_of(row) for row in rows]
-    return [
-        {**row, "first": i == 0 or names[i] != names[i - 1]}
-        for i, row in enumerate(rows)
-    ]  # fmt: skip

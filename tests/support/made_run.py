@@ -92,6 +92,7 @@ def make_agent(
                 "generated_tokens": sum(tokens),
                 "agent_hash": "0" * 16,
                 "engine": "transformers 5.19",
+                "environment": None,
                 "cost_usd": None,
                 "seconds": 0.2 * turns,
                 "started_at": 0.0,
@@ -146,6 +147,27 @@ def make_agent(
     return rows
 
 
+def make_snapshots(rows: Mapping[str, list[dict[str, Any]]], tasks: Mapping[str, Any]) -> Any:
+    """The prefixes of an agent's episodes with an outcome; no text says how it ended."""
+    from sentinel.heads.snapshots import Snapshots
+
+    correct = {r["episode_id"]: r["correct"] for r in rows["labels"] if r["label"] == "typed"}
+    found = []
+    for e in sorted(rows["episodes"], key=lambda e: str(e["episode_id"])):
+        if e["end"] == "engine_error":
+            continue
+        task = tasks[e["task_id"]]
+        fold = -1 if task["fold"] is None else task["fold"]
+        head = (e["episode_id"], task["group"], str(task["pool"]), fold, float(task["answerable"]))
+        tail = (e["end"] == "answered", float(correct[e["episode_id"]]))
+        for t in range(e["turns"] + 1):
+            steps = " ".join(f"STEP {k + 1}" for k in range(t))
+            found.append((*head, *tail, t, f"QUESTION: {task['text']} {steps}"))
+    kinds = (object, object, object, np.int64, np.float64, bool, np.float64, np.int64, object)
+    columns = zip(*found, strict=True)
+    return Snapshots(*(np.array(c, dtype=k) for c, k in zip(columns, kinds, strict=True)))
+
+
 def table(name: str, rows: Sequence[dict[str, Any]]) -> pa.Table:
     """Rows as a checked table; keys that begin with `_` are the maker's own."""
     return tables.ALL[name].from_rows(
@@ -181,9 +203,12 @@ def make_run(
     benchmark: str = "clinic",
     resamples: int = 200,
     decided: bool = True,
+    audited: bool = False,
     **settings: Any,
 ) -> Path:
     """A finished run under `root/runs/made` (its ledger under `root/ledgers`), but for its report.
+
+    `audited`: with the stage audit, small.
 
     Names that a config would refuse are let through: a page must survive any name.
     """
@@ -191,7 +216,7 @@ def make_run(
 
     from cluster.pool import open_cluster
     from cluster.run_dir import RunDir
-    from jobs import bootstrap, calibrate
+    from jobs import audit, bootstrap, calibrate
     from jobs.config import RunConfig
     from jobs.sections import AgentConfig
     from sentinel.splits import make_folds, make_pools
@@ -202,6 +227,7 @@ def make_run(
         "benchmarks": [{"name": "clinic"}],
         "agents": [{"name": "a", "engine": "transformers", "model": "nano:a"}],
         "bootstrap": {"resamples": resamples},
+        "audit": {"resamples": 40, "permutations": 1},
     }
     config = RunConfig.from_mapping({**plain, **settings})
     named = [
@@ -237,12 +263,15 @@ def make_run(
             row["fold"] = fold_of[task_of[row["episode_id"]]]
         for name in ("episodes", "labels", "features", "scores"):
             write(name, rows[name], agent)
+        texts = make_snapshots(rows, {row["task_id"]: row for row in tasks}).to_table()
+        run_dir.commit("heads", benchmark, agent, "snapshots", {"snapshots": texts}, "made")
     for stage, spent in (("collect", 61.5), ("label", 12.0), ("heads", 240.0)):
         run_dir.metric(stage, event="seconds", seconds=spent, outcome="ok")
     if decided:
         # One thread: this machine may be busy, and trees of this size gain nothing from two.
         with threadpool_limits(1), open_cluster("debug", 1, 0, None) as cluster:
-            for stage, module in (("calibrate", calibrate), ("bootstrap", bootstrap)):
+            stages = [("audit", audit)] if audited else []
+            for stage, module in (*stages, ("calibrate", calibrate), ("bootstrap", bootstrap)):
                 with run_dir.timed(stage):
                     module.run(config, run_dir, cluster)
     return run_dir.root

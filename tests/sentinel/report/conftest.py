@@ -15,7 +15,8 @@ from sentinel.report.render import render_report
 def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of two agents, without its report."""
     agents = {name: made_run.MAKERS[name] for name in ("steady", "fabricator")}
-    return made_run.make_run(tmp_path_factory.mktemp("made"), agents, questions=400, resamples=100)
+    root = tmp_path_factory.mktemp("made")
+    return made_run.make_run(root, agents, questions=400, resamples=100, audited=True)
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,10 @@ from sentinel.report.load import load
 from sentinel.report.render import render_report
 
 SECTIONS = {
+    "paper",
+    "figures",
+    "screen",
+    "audit",
     "cross-agent",
     "ladder",
     "savings",
@@ -63,10 +67,12 @@ def test_every_section_and_every_file(page: Path) -> None:
     assert {a["id"] for tag, a in tags if tag == "section"} == SECTIONS
     links = {a["href"] for tag, a in tags if tag == "a"}
     assert {f"#{name}" for name in SECTIONS} <= links
+    anchors = {a["id"] for _, a in tags if a.get("id")}
+    assert {href[1:] for href in links if href is not None and href.startswith("#")} <= anchors
     files = {href for href in links if href is not None and not href.startswith("#")}
     assert {f"report/{path.name}" for path in (page.parent / "report").iterdir()} == files
     assert "<title>A title</title>" in html
-    assert html.count('class="plot"') == 8
+    assert html.count('class="plot"') == 8 + 2  # and the three panels of each agent
 
 
 def test_nothing_is_fetched_and_nothing_runs(page: Path) -> None:
