@@ -72,8 +72,9 @@ def economics(run: Run) -> Section:
     heads = [Head(t, cell(k, r)) for t, (k, r) in zip(titles, kinds.items(), strict=True)]
     table = TableView(
         data,
-        "Mean steps",
+        "Table 9 · Mean steps",
         (*who(), *heads),
+        anchor="table-9",
         notes=(
             "Runs that hit the step cap are no correct refusals and are left out of that column.",
         ),

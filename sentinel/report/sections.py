@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from sentinel.report import (
     about,
+    audit,
     bins,
     every_monitor,
     ladder,
     looks,
     monitors,
+    paper,
+    per_agent,
     quality,
     results,
     run_cascade,
+    screen,
+    strict,
 )
-from sentinel.report.blocks import Data, Head, Section, TableView, text
+from sentinel.report.blocks import Data, Section
 from sentinel.report.load import Run
 
 
@@ -26,16 +30,18 @@ def build(run: Run, folder: Path | None = None) -> list[Section]:
     if run.monitors:
         rungs = Data("ladder", ladder.COLUMNS, ladder.rows(run))
         sections = [
+            paper.section(run),
             results.cross_agent(run),
             results.system_ladder(run, rungs),
             results.savings(run, rungs),
+            per_agent.section(run),
             quality.auroc(run),
             quality.reliability(run),
             quality.withhold(run),
             quality.risk_coverage(run),
             monitors.reweighting(run),
         ]
-        sections += _rescored(run)
+        sections += strict.sections(run)
     sections += run_cascade.sections(run)
     both = every_monitor.section(run)
     if both is not None and run.cascades:
@@ -45,6 +51,8 @@ def build(run: Run, folder: Path | None = None) -> list[Section]:
         sections.append(about.economics(run))
     if run.monitors:
         sections += [
+            screen.section(run),
+            audit.section(run),
             monitors.thresholds(run),
             bins.confidence(run),
             monitors.intervals(run),
@@ -112,43 +120,3 @@ def tiles(run: Run) -> list[tuple[str, str]]:
         ),
     ]
 
-
-def _rescored(run: Run) -> list[Section]:
-    """The ladder scored again by the run's other labels, decisions unchanged; [] where not made."""
-    rows = [
-        {**row, "label": str(label)}
-        for monitor in run.monitors
-        for label, rungs in (monitor.evaluation.get("rescored") or {}).items()
-        for row in ladder.of_monitor(monitor, rungs)
-    ]
-    if not rows:
-        return []
-    stakes = ladder.lambdas(rows)
-    lines: dict[tuple[str, ...], dict[str, Any]] = {}
-    for row in rows:
-        if row["system"] in ("vanilla", "full", "early-exit"):
-            key = (*ladder.name_of(row), row["label"], row["system"])
-            lines.setdefault(key, {**row, "at": {}})["at"][row["lam"]] = row
-
-    def cell(lam: str, name: str) -> results.CellOf:
-        if name == "rs":
-            return lambda row: ladder.score(row["at"].get(lam), name, mark=True)
-        return lambda row: ladder.share(row["at"].get(lam), name, "no answer was delivered")
-
-    view = TableView(
-        Data("ladder_rescored", (*ladder.COLUMNS, "label"), rows),
-        "",
-        (
-            *results.who(blank=True),
-            Head("Label", text("label"), number=False),
-            Head("System", ladder.system_name, number=False),
-            *(Head(ladder.stake(lam), cell(lam, "rs"), group="RS(λ)") for lam in stakes),
-            *(Head(ladder.stake(lam), cell(lam, "accuracy"), group="Accuracy") for lam in stakes),
-        ),
-        rows=results.first_of_each(list(lines.values())),
-    )
-    lead = (
-        "The same decisions scored by the run's other labels: heads, maps and thresholds were "
-        "fitted to the primary label and stay as they are."
-    )
-    return [Section("rescored", "Strict scoring", lead, (view,))]
