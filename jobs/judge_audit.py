@@ -88,7 +88,7 @@ def read_back(run_dir: RunDir, sheets: list[Path]) -> int:
     from cluster import files
     from sentinel.judge.agreement import audit
     from sentinel.judge.sheet import read_sheet
-    from sentinel.report.judge import AGREEMENT
+    from sentinel.report.scorers import AGREEMENT
 
     drawn = files.read_json(_draw_path(run_dir))
     if drawn is None or not isinstance(drawn.get("verdicts"), dict):

@@ -2,6 +2,7 @@
 
 Labels: `strict-2022` and `strict-2024` (the two official execution matches, which disagree),
 `typed` (typed equivalence of whole tables, no judge), `success` (the environment's own verdict).
+A judge's verdicts, alone called semantic, are `judge:MODEL:PROMPT-HASH` (`sentinel/judge/`).
 Whatever the label: an abstention is correct iff the question is unanswerable, an answer to an
 unanswerable question is wrong without comparison, and a committed query that raised is wrong. A
 reference query that fails leaves no verdict; an episode without an outcome leaves none either.
@@ -13,9 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sentinel.errors import UserError
+from sentinel.judge.prompt import PREFIX
 from sentinel.tables import OUTCOME_ENDS
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sentinel.sql.result import Result
 
 SQL_LABELS = ("strict-2022", "strict-2024", "typed")
@@ -95,6 +100,44 @@ def label_rows(
                 }
             )
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictPair:
+    """The strict and the semantic verdict on one episode; None where there is none."""
+
+    strict: bool | None
+    semantic: bool | None
+
+
+def verdict_pairs(
+    labels: pa.Table, strict: str = "strict-2022", semantic: str | None = None
+) -> dict[str, VerdictPair]:
+    """episode_id → both verdicts, for strict scoring beside the judge's.
+
+    Args:
+        labels: rows of the table `labels` of one agent on one benchmark.
+        strict: name of the strict label.
+        semantic: name of the judge's label; None: the only one that the table has.
+
+    Raises UserError where a label is not in the table, or where `semantic` is left out and the
+    table has several judges or none (typed equivalence is never taken for a semantic label).
+    """
+    found: dict[str, dict[str, bool | None]] = {}
+    columns = (labels[name].to_pylist() for name in ("label", "episode_id", "correct"))
+    for label, episode_id, correct in zip(*columns, strict=True):
+        found.setdefault(label, {})[episode_id] = correct
+    judges = sorted(name for name in found if name.startswith(PREFIX))
+    if semantic is None:
+        if len(judges) != 1:
+            have = f"several judges: {', '.join(judges)}" if judges else "no judge's label"
+            raise UserError(f"the labels hold {have}", "name one, or run sentinel judge CONFIG")
+        semantic = judges[0]
+    for name in (strict, semantic):
+        if name not in found:
+            raise UserError(f"no label {name!r}", f"there are: {', '.join(sorted(found))}")
+    episodes = sorted(found[strict].keys() | found[semantic].keys())
+    return {e: VerdictPair(found[strict].get(e), found[semantic].get(e)) for e in episodes}
 
 
 def is_ordered(sql: str) -> bool:

@@ -1,4 +1,4 @@
-"""The judge on the page: how often it was asked and accepted, and the audit by two people."""
+"""What correct means, on the page: the scorers by name, the judge, its audit by two people."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sentinel.judge.rules import JUDGED, UNJUDGED
 from sentinel.report.blocks import Data, Facts, Head, Section, TableView, count, text
 from sentinel.report.load import Run
 from sentinel.report.results import who
+from sentinel.sql.compare import SCORERS
 
 AGREEMENT = Path("judge") / "agreement.json"
 """What `sentinel judge-audit import` keeps, within a run directory."""
@@ -19,32 +20,54 @@ COLUMNS = ("benchmark", "agent", "label", "strict_right", "accepted", "rejected"
 
 
 def sections(run: Run) -> list[Section]:
-    """The judge's section, where the run has verdicts of one."""
-    rows = counts(run)
-    if not rows:
+    """How each label of the run decides, and its judge, where it has one; [] without labels."""
+    known = scorers(run)
+    if not known:
         return []
-    view = TableView(
-        Data("judge", COLUMNS, rows),
-        "",
-        (
-            *who(),
-            Head("Judge", text("label"), number=False, varied=True),
-            Head("Strict-correct", lambda row: count(row["strict_right"])),
-            Head("Accepted", lambda row: count(row["accepted"]), group="Strict-wrong"),
-            Head("Rejected", lambda row: count(row["rejected"]), group="Strict-wrong"),
-            Head("No verdict", lambda row: count(row["unjudged"]), group="Strict-wrong"),
-        ),
-    )
-    found = _agreement(run.path / AGREEMENT)
-    blocks = (view,) if found is None else (view, Facts("Audit by two people", facts(found)))
-    names = ", ".join(sorted({row["label"] for row in rows}))
+    rows = counts(run)
+    blocks: list[Any] = [Facts("Labels of this run", known)]
     lead = (
-        f"{names}: answers to answerable questions that the strict scorer rejects went to a model "
-        "that saw question, executed gold result and executed answer; strict-correct answers stay "
-        "correct. "
+        "Whatever the label: an abstention is right exactly when the question has no answer, an "
+        "answer to such a question is wrong, and so is a query that failed. "
     )
-    lead += "" if found else "Its verdicts have not been audited by people."
-    return [Section("judge", "Judge", lead.strip(), blocks)]
+    if rows:
+        blocks.append(
+            TableView(
+                Data("judge", COLUMNS, rows),
+                "The judge",
+                (
+                    *who(),
+                    Head("Judge", text("label"), number=False, varied=True),
+                    Head("Strict-correct", lambda row: count(row["strict_right"])),
+                    Head("Accepted", lambda row: count(row["accepted"]), group="Strict-wrong"),
+                    Head("Rejected", lambda row: count(row["rejected"]), group="Strict-wrong"),
+                    Head("No verdict", lambda row: count(row["unjudged"]), group="Strict-wrong"),
+                ),
+            )
+        )
+        found = _agreement(run.path / AGREEMENT)
+        if found is None:
+            lead += "The judge's verdicts have not been audited by people."
+        else:
+            blocks.append(Facts("The judge's audit by two people", facts(found)))
+    return [Section("scorers", "What correct means", lead.strip(), tuple(blocks))]
+
+
+def scorers(run: Run) -> tuple[tuple[str, str], ...]:
+    """Name, behaviour and pinned version of every label that the run has."""
+    found = run.table("labels").group_by(["label", "version"]).aggregate([]).to_pylist()
+    pairs = sorted((str(row["label"]), str(row["version"])) for row in found)
+    return tuple((label, _words(label, version)) for label, version in pairs)
+
+
+def _words(label: str, version: str) -> str:
+    if label.startswith(PREFIX):
+        return (
+            f"semantic ({version}): what the strict scorer rejects goes to a model that sees "
+            "question, executed gold result and executed answer; what it accepts stays right"
+        )
+    named = SCORERS.get(label)
+    return f"{named} (version {version})" if named else "the environment's own verdict"
 
 
 def counts(run: Run) -> list[dict[str, Any]]:
