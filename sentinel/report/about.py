@@ -28,8 +28,8 @@ from sentinel.report.results import first_of_each, who
 from sentinel.tables import ENDS
 
 STAGES = (
-    *("collect", "label", "activations", "heads", "audit", "probes", "calibrate", "search"),
-    *("bootstrap", "report"),
+    *("collect", "label", "judge", "activations", "heads", "audit", "probes", "calibrate"),
+    *("search", "bootstrap", "report"),
 )
 LABELS = {
     "strict-2022": "strict: the execution match of the 2022 scorer",

@@ -17,6 +17,7 @@ from sentinel.report import (
     quality,
     results,
     run_cascade,
+    scorers,
     screen,
     strict,
 )
@@ -58,6 +59,7 @@ def build(run: Run, folder: Path | None = None) -> list[Section]:
             monitors.intervals(run),
             looks.ledger(run, folder),
         ]
+    sections += scorers.sections(run)
     return [*sections, about.counts(run), about.stages(run), about.provenance(run)]
 
 
@@ -119,4 +121,3 @@ def tiles(run: Run) -> list[tuple[str, str]]:
             f"the full system is above always abstain {interval}",
         ),
     ]
-
