@@ -25,7 +25,7 @@ from jobs.calibrate import (
     settings,
     write_bytes,
 )
-from jobs.label import primary_label
+from jobs.label import labels_hash, primary_label
 from jobs.pace import seconds_per_step
 from sentinel.decide import DecideConfig, Evaluation, Policy, blocks, driver, from_table
 from sentinel.decide.evaluate import interval_table, rescore
@@ -149,14 +149,23 @@ def _done(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> boo
     folder = monitor_folder(run_dir, benchmark, agent)
     found = files.read_json(folder / "evaluation.json") or {}
     label = primary_label(config, run_dir, benchmark)
-    inputs = _inputs(label, options_of(config, run_dir, benchmark, agent), digest)
+    options = options_of(config, run_dir, benchmark, agent)
+    inputs = _inputs(label, options, digest, _judges(run_dir, benchmark, agent, label))
     whole = found.get("inputs") == inputs and (folder / "decide.json").exists()
     return all(parts) and whole
 
 
-def _inputs(label: str, options: DecideConfig, digest: str) -> str:
-    """Identity of `evaluation.json`, which holds all stakes and shares at once."""
-    return files.digest([digest, asdict(options), label])
+def _inputs(label: str, options: DecideConfig, digest: str, judges: Sequence[str]) -> str:
+    """Identity of `evaluation.json`, which holds all stakes and shares at once.
+
+    `judges`: hash of the verdicts of judges besides the primary label, by which it is rescored.
+    """
+    return files.digest([digest, asdict(options), label, *judges])
+
+
+def _judges(run_dir: RunDir, benchmark: str, agent: str, label: str) -> list[str]:
+    whole = run_dir.table_hash("labels", benchmark, agent)
+    return [] if whole == labels_hash(run_dir, benchmark, agent, label) else [whole]
 
 
 def _write(config: RunConfig, run_dir: RunDir, item: driver.Item, evaluation: Evaluation) -> None:
@@ -166,10 +175,11 @@ def _write(config: RunConfig, run_dir: RunDir, item: driver.Item, evaluation: Ev
     write_bytes(folder / "decide.json", text.encode("ascii"))
     looks = Ledger.beside(run_dir.root).looks(benchmark, manifest_hash(run_dir, benchmark), agent)
     digest = _hash(config, run_dir, benchmark, agent)
+    label = primary_label(config, run_dir, benchmark)
     whole: dict[str, Any] = {
         **evaluation.summary,
         "benchmark": benchmark,
-        "inputs": _inputs(primary_label(config, run_dir, benchmark), item.config, digest),
+        "inputs": _inputs(label, item.config, digest, _judges(run_dir, benchmark, agent, label)),
         "rescored": _rescored(config, run_dir, item),
         "ledger": {
             "evaluations": looks.evaluations,

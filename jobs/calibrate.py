@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from cluster import files
 from cluster.ledger import Ledger
-from jobs.label import primary_label
+from jobs.label import labels_hash, primary_label
 from jobs.monitor_export import export
 from sentinel.decide import DecideConfig, Policy, apply, fit, from_table
 from sentinel.decide.build import build
@@ -102,6 +102,7 @@ def _one(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> None
     inputs = {name: run_dir.table_hash(name, benchmark, agent) for name in AGENT_TABLES}
     inputs["tasks"] = run_dir.table_hash("tasks", benchmark, None)
     label = primary_label(config, run_dir, benchmark)
+    inputs["labels"] = labels_hash(run_dir, benchmark, agent, label)
     joined = files.digest([inputs, label, config.decide.drop_stopped])
     # λ is no part of the hash: one more λ adds an item and leaves the finished ones alone.
     fitted = files.digest(

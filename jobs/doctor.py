@@ -100,6 +100,8 @@ def checks(
         if found.state != "FAIL":
             for state, what, detail in agent_findings(agent):
                 yield Check(state, f"{agent.name}: {what}", detail)
+    if config.judge is not None and alone is None:
+        yield _guarded("judge", lambda: _judge(config))
     if alone != "agent":
         yield from benchmarks(config, limit)
     if ray:
@@ -268,6 +270,14 @@ def _ray(config: RunConfig) -> Check:
             raise UserError(f"a Ray task failed: {bad[0]}", "see the traceback with --on debug")
         place = f"joined {site.address}" if site.address else "starts and runs tasks"
         return Check("ok", "ray", f"{place}, {cluster.cpus} CPUs")
+
+
+def _judge(config: RunConfig) -> Check:
+    from jobs.judge import check_server
+
+    assert config.judge is not None
+    check_server(config.judge)
+    return Check("ok", "judge", f"{config.judge.label}: the server answers and takes the key")
 
 
 def _guarded(what: str, check: Callable[[], Check]) -> Check:

@@ -76,10 +76,16 @@ def check_start(config: RunConfig, run_dir: RunDir, stages: tuple[str, ...] | li
             )
     if section is None or STAGE not in stages or all_complete(config, run_dir):
         return
-    from cluster.engines import openai
     from cluster.judge_cache import VerdictCache
 
     VerdictCache(cache_folder(section, run_dir)).close()
+    check_server(section)
+
+
+def check_server(section: JudgeSection) -> None:
+    """Ask the judge's server for its models, which costs nothing; UserError where it is no use."""
+    from cluster.engines import openai
+
     try:
         openai.check(section.engine())
     except UserError as error:

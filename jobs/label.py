@@ -160,6 +160,23 @@ def primary_label(config: RunConfig, run_dir: RunDir, benchmark: str) -> str:
     return SUCCESS if answerable.null_count == len(answerable) else config.label
 
 
+def labels_hash(run_dir: RunDir, benchmark: str, agent: str, label: str) -> str:
+    """Hash of the verdicts that a stage reads whose primary label is `label`.
+
+    Verdicts of judges that are not that label are left out: one that is asked beside it, or asked
+    again, changes no finished work.
+    """
+    import pyarrow.compute as pc
+
+    from cluster.parquet_files import content_hash
+    from sentinel.judge.prompt import PREFIX
+
+    table = run_dir.read("labels", benchmark, agent)
+    names = table["label"]
+    other = pc.and_(pc.starts_with(names, PREFIX), pc.not_equal(names, label))
+    return content_hash(table.filter(pc.invert(other)) if pc.any(other).as_py() else table)
+
+
 def require_label(run_dir: RunDir, benchmark: str, agent: str, label: str) -> None:
     """Raise UserError when the primary label was not computed for an agent."""
     found = sorted(set(run_dir.read("labels", benchmark, agent)["label"].to_pylist()))
