@@ -77,7 +77,8 @@ def _same_ranks(a: Any, b: Any, logprobs: Any) -> bool:
     """Whether two lists of top ids differ only where the order hangs on less than a tie's gap.
 
     The last of the five may have lost its place to a sixth that nobody recorded; that its
-    log-probability agrees is checked by its own column.
+    log-probability agrees is checked by its own column. That column needs no leave for ties: the
+    k-th largest log-probability moves no more than the log-probabilities do, whoever holds it.
     """
     if a is None or b is None or logprobs is None or len(a) != len(b):
         return False

@@ -252,15 +252,16 @@ def test_rollouts_have_ids_of_their_own(debug: Cluster, switches: Path, tmp_path
 def test_a_real_model_in_two_actors_equals_the_debug_run(
     ray_cluster: Cluster, debug: Cluster, tmp_path: Path
 ) -> None:
+    """In float64: such a model of large random weights makes 1e-4 of a rounding in float32."""
     folder = write_llama(tmp_path / "llama", window=640)
     raw = collecting.config(tmp_path, limit=100, max_tokens=8).model_dump(mode="json")
-    raw["agents"] = [{"name": "scripted", "engine": "transformers", "model": str(folder)}]
+    agent = {"name": "scripted", "engine": "transformers", "model": str(folder), "dtype": "float64"}
+    raw["agents"] = [agent]
     settings = RunConfig.from_mapping(raw)
     spread = collecting.run(settings, tmp_path / "runs" / "ray", ray_cluster)
     alone = collecting.run(settings, tmp_path / "runs" / "debug", debug)
     for name in ("tasks", "episodes", "turns"):
-        found = tables.diff(name, spread.read(name), alone.read(name))
-        assert [line for line in found if "tie" not in line] == []
+        assert tables.diff(name, spread.read(name), alone.read(name)) == []
     assert len(set(spread.read("episodes")["worker"].to_pylist())) == 2
     turns = spread.read("turns")
     assert turns.num_rows >= 100

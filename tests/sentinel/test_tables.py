@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sentinel import tables
 from sentinel.tables import ALL, LABELS, TURNS, TableError, diff
@@ -118,6 +121,39 @@ def test_ranks_may_swap_only_where_they_nearly_tie() -> None:
     assert diff("turns", turns(), turns(top_ids=[7, 1, 2, 3, 99, 8, 1, 2, 3, 4])) == []
     assert len(diff("turns", turns(), turns(top_ids=[1, 7, 2, 3, 4, 8, 1, 2, 3, 4]))) == 1
     assert len(diff("turns", turns(), turns(top_ids=[7, 1, 2, 33, 4, 8, 1, 2, 3, 4]))) == 1
+
+
+def first_five(logs: np.ndarray) -> dict[str, list[Any]]:
+    order = np.lexsort((np.arange(len(logs)), -logs))[:5]
+    return {"top_ids": order.tolist(), "top_logprobs": logs[order].tolist()}
+
+
+@given(
+    st.lists(st.integers(-60_000, 0), min_size=6, max_size=9),
+    st.lists(st.integers(-9, 9), min_size=9, max_size=9),
+)
+def test_rounding_makes_no_difference_however_many_tokens_nearly_tie(
+    steps: list[int], noise: list[int]
+) -> None:
+    """The k-th largest of some numbers moves no more than they do, whoever it is."""
+    logs = np.float64(steps) * 1e-4  # many ties
+    moved = logs + np.float64(noise[: len(logs)]) * 1e-5
+    left, right = (
+        turns(generated_ids=[7], logprobs=[-0.1], **first_five(x)) for x in (logs, moved)
+    )
+    assert diff("turns", left, right) == []
+
+
+def test_a_fifth_token_that_ties_with_an_unrecorded_one_has_the_same_logprob() -> None:
+    tops = [-0.1, -2.0, -2.0001, -5.0, -6.0]
+    other = {"top_ids": [7, 1, 2, 3, 99, 8, 1, 2, 3, 4]}
+    near = turns(**other, top_logprobs=[*tops[:4], -6.00003, *tops])
+    assert diff("turns", turns(), near) == []
+    far = turns(**other, top_logprobs=[*tops[:4], -6.0002, *tops])
+    assert len(diff("turns", turns(), far)) == 1, "a tie would have the same log-probability"
+    # Not a matter of ranks: the second likeliest, the same token, moved by more than rounding does.
+    drifted = turns(top_logprobs=[tops[0], -2.00017, *tops[2:], *tops])
+    assert len(diff("turns", turns(), drifted)) == 1
 
 
 def test_other_tokens_are_tolerated_at_a_tie_only_and_listed() -> None:

@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 
-from cluster import collect_tables
+from cluster import collect_actor, collect_tables
 from cluster.pool import Cluster, open_cluster
 from cluster.run_dir import RunDir
 from jobs import collect
@@ -50,7 +51,8 @@ def agent(name: str, switches: Path, seconds: float = 0.01) -> dict[str, Any]:
 def run(settings: RunConfig, root: Path, cluster: Cluster) -> RunDir:
     run_dir = RunDir(root)
     run_dir.prepare(settings.model_dump(mode="json"))
-    collect.run(settings, run_dir, cluster)
+    with mock.patch.object(collect_actor, "ASSEMBLE_SECONDS", 60.0):  # the machine may be busy
+        collect.run(settings, run_dir, cluster)
     return run_dir
 
 
