@@ -168,7 +168,9 @@ def _parts(
             faults += refused
             return []
         tasks, cut = benchmark.tasks(), config.pools
-        manifest = draw_pools(benchmark, tasks, cut.seed, cut.calibration, cut.heldout)
+        manifest = draw_pools(
+            benchmark, tasks, cut.seed, cut.calibration, cut.heldout, cut.manifest_file
+        )
         chosen = choose(tasks, manifest.pool, config.collect.limit, config.seed)
     parts = []
     for agent in (a for b, a in config.pairs if b.name == item.name):

@@ -195,6 +195,8 @@ class PoolsConfig(Section):
     heldout: Real = Field(default=0.2, gt=0, lt=1)
     official_test: bool = False
     """Read a data set's official test split; never without this."""
+    manifest_file: str | None = None
+    """Pools as an earlier run wrote them (`manifests/` in its directory), instead of drawn ones."""
 
     @model_validator(mode="after")
     def _leave_a_train_pool(self) -> PoolsConfig:

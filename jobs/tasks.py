@@ -95,7 +95,9 @@ def task_table(config: RunConfig, benchmark: Benchmark) -> pa.Table:
 
     cut = config.pools
     tasks = benchmark.tasks()
-    pools = tables.draw_pools(benchmark, tasks, cut.seed, cut.calibration, cut.heldout).pool
+    pools = tables.draw_pools(
+        benchmark, tasks, cut.seed, cut.calibration, cut.heldout, cut.manifest_file
+    ).pool
     chosen = tables.choose(tasks, pools, config.collect.limit, config.seed)
     return tables.task_table(chosen, pools, config.heads.folds, cut.seed)
 

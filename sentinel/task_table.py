@@ -17,6 +17,7 @@ from sentinel.splits import (
     dataset_hash,
     make_folds,
     make_pools,
+    read_manifest,
     refuse_one_kind,
 )
 
@@ -27,6 +28,7 @@ def draw_pools(
     seed: int = 42,
     calibration: float | str = "0.2",
     heldout: float | str = "0.2",
+    manifest_file: str | None = None,
 ) -> Manifest:
     """Pools of every task of a benchmark, fixed by the data set or drawn by group.
 
@@ -34,16 +36,19 @@ def draw_pools(
 
     The manifest covers the whole data set, whatever part of it a run uses: its hash names the
     held-out pool in the ledger. It holds no folds (those belong to the tasks a run uses).
+    `manifest_file` holds the pools instead; UserError where it was made for another data set.
     """
     group = {t.task_id: t.group for t in tasks}
     answerable = {t.task_id: t.answerable for t in tasks}
     if len(group) != len(tasks):
         raise ValueError(f"benchmark {benchmark.name} repeats a task id")
+    dataset = dataset_hash(group, answerable, {t.task_id: t.text for t in tasks})
+    if manifest_file is not None:
+        return read_manifest(manifest_file, dataset)
     fixed = benchmark.pools() or {}
     pools = {t: Pool(fixed[t]) for t in group if t in fixed}
     if left := {t: g for t, g in group.items() if t not in pools}:
         pools |= make_pools(left, answerable, seed, calibration, heldout)
-    dataset = dataset_hash(group, answerable, {t.task_id: t.text for t in tasks})
     return Manifest(benchmark.name, dataset, seed, group, pools, {})
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -146,3 +148,45 @@ def test_manifest_never_holds_a_torn_group(tmp_path: Path) -> None:
         write_manifest(tmp_path / "m.json", torn)
     own = Manifest("w", "d", 1, group, {"a": Pool.TRAIN, "b": Pool.AGENT}, {})
     write_manifest(tmp_path / "m.json", own)
+
+
+def test_the_papers_pools_come_from_a_table_of_its_counts() -> None:
+    """10,440 questions in 195 groups (28 of them unanswerable) fall into 6,179 / 2,160 / 2,101.
+
+    The order of the groups is the algorithm's; their sizes are made so that the paper's pools are
+    possible. That they come out means: calibration is closed by the first group with which it holds
+    a fifth of all questions, held-out by the next such one, and nothing else decides.
+    """
+    names = [f"a{i:03}" for i in range(167)] + [f"u{i:03}" for i in range(28)]
+    order = sorted(names)
+    np.random.Generator(np.random.PCG64(42)).shuffle(order)
+    wanted = [(2160, 71), (2101, 60), (6179, 231)]
+    fifth = 2088
+    size: dict[str, int] = {}
+    left = iter(order)
+    for n, (total, without) in enumerate(wanted):
+        # So many groups that each kind is there, the last one answerable and large enough to close.
+        groups = list(islice(left, 39 if n < 2 else None))
+        while n < 2 and groups[-1][0] == "u":
+            groups.append(next(left))
+        kinds = {k: [g for g in groups if g[0] == k] for k in "au"}
+        for kind, questions in (("u", without), ("a", total - without)):
+            share, over = divmod(questions, len(kinds[kind]))
+            size |= {g: share + (i < over) for i, g in enumerate(kinds[kind])}
+        more = total - fifth + 1 - size[groups[-1]] if n < 2 else 0
+        if more > 0:  # move questions into the closing group, one from each other
+            donors = [g for g in kinds["a"][:-1] if size[g] > 1]
+            for i in range(more):
+                size[donors[i % len(donors)]] -= 1
+            size[groups[-1]] += more
+    group = {f"{g}-{i:04}": g for g, n in size.items() for i in range(n)}
+    answerable: dict[str, bool | None] = {q: q[0] == "a" for q in group}
+    assert len(group) == 10_440
+    assert len(size) == 195
+    pools = make_pools(group, answerable)
+    found = [
+        (sum(p is pool for p in pools.values()),
+         sum(p is pool and not answerable[q] for q, p in pools.items()))
+        for pool in (Pool.CALIBRATION, Pool.HELDOUT, Pool.TRAIN)
+    ]  # fmt: skip
+    assert found == wanted

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from sentinel import tables, task_table
 from sentinel.benchmarks.base import Task
 from sentinel.errors import UserError
-from sentinel.splits import Pool
+from sentinel.splits import Pool, write_manifest
 
 
 def make_tasks(n: int, groups: int = 60) -> list[Task]:
@@ -40,6 +41,28 @@ def test_pools_fixed_by_the_data_set_are_kept() -> None:
     assert Counter(manifest.pool.values()) == {Pool.AGENT: 4, Pool.TRAIN: 6}
     chosen = task_table.choose(tasks, manifest.pool, None, 0)
     assert [t.task_id for t in chosen] == [t.task_id for t in tasks[4:]]
+
+
+def test_what_the_data_set_does_not_place_is_drawn() -> None:
+    tasks = make_tasks(300)
+    fixed = {t.task_id: "agent" for t in tasks[::5]}
+    pools = task_table.draw_pools(benchmark(fixed), tasks).pool
+    rest = [t for t in tasks if t.task_id not in fixed]
+    drawn = task_table.draw_pools(benchmark(), rest).pool
+    assert {t: pools[t] for t in drawn} == drawn
+    assert {pools[t] for t in fixed} == {Pool.AGENT}
+
+
+def test_pools_are_those_of_a_manifest_of_the_same_data_set(tmp_path: Path) -> None:
+    tasks = make_tasks(300)
+    drawn = task_table.draw_pools(benchmark(), tasks, seed=5)
+    file = str(tmp_path / "m.json")
+    write_manifest(file, drawn)
+    again = task_table.draw_pools(benchmark(), tasks, manifest_file=file)
+    assert again == drawn
+    assert again.hash() == drawn.hash()
+    with pytest.raises(UserError, match="another data set"):
+        task_table.draw_pools(benchmark(), tasks[1:], manifest_file=file)
 
 
 @settings(max_examples=25, deadline=None)
