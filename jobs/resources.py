@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jobs.config import RunConfig
 
-ON_GPU = ("collect", "activations", "heads")
+ON_GPU = ("collect", "activations", "heads", "audit")
 DEFAULTS = {
     # stage: (CPUs, memory in MB), where neither the site nor a plan says more
     "collect": (4, 8000),
@@ -75,6 +75,8 @@ def resources(config: RunConfig, stage: str, plan: Mapping[str, Any] | None = No
 def _gpus(config: RunConfig, stage: str, planned: Mapping[str, Any]) -> int:
     if stage not in ON_GPU:
         return 0
+    if stage == "audit" and not (config.audit.seeds or config.audit.loop == "heads"):
+        return 0  # nothing of it fits a head again
     if config.site.gpus is not None:
         return config.site.gpus
     if planned.get("gpus") is not None:
@@ -84,7 +86,7 @@ def _gpus(config: RunConfig, stage: str, planned: Mapping[str, Any]) -> int:
         for a in config.agents
         if a.device == "cuda" or (a.engine == "vllm" and a.device != "cpu")
     ]
-    return max(wanting, default=0) if stage != "heads" else 0
+    return max(wanting, default=0) if stage not in ("heads", "audit") else 0
 
 
 def _overruled(config: RunConfig, stage: str, found: Resources) -> Resources:

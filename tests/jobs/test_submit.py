@@ -95,6 +95,9 @@ def test_gpus_are_those_that_agents_need():
     assert resources(config(agents=agents), "label").gpus == 0
     assert resources(config(), "collect").gpus == 0
     assert resources(config(site={"gpus": 2}), "collect").gpus == 2
+    assert resources(config(site={"gpus": 2}), "audit").gpus == 0
+    again = config(site={"gpus": 2}, audit={"seeds": 3})
+    assert resources(again, "audit").gpus == 2
 
 
 def test_a_whole_run_asks_for_the_most_of_its_stages():
