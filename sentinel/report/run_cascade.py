@@ -14,6 +14,7 @@ from sentinel.report import (
     cascade_margins,
     cascade_results,
     figures,
+    paper_cells,
     probe_auc,
 )
 from sentinel.report.blocks import (
@@ -64,6 +65,7 @@ def sections(run: Run) -> list[Section]:
         frontier = cascade_frontier.sections(paper)
         scorer = f"Scorer {main}. "
         found += [_named(s, f"Cascade: {s.title.lower()}", PAPER + scorer) for s in frontier]
+    found += [s for s in (paper_cells.section(run),) if s]
     found += [s for s in (_ablation(run), probe_auc.section(run), probe_auc.claim(run)) if s]
     found.append(_alive(run))
     if paper is not None:
