@@ -23,9 +23,10 @@ from cluster.head_stages import (
 )
 from cluster.pool import ItemError
 from cluster.progress import Progress
-from jobs.label import primary_label, require_label
+from jobs.label import labels_hash, primary_label, require_label
 from sentinel.heads.config import HEADS as NAMES
 from sentinel.heads.config import HeadConfig
+from sentinel.heads.encoders import check_encoder
 
 if TYPE_CHECKING:
     from cluster.pool import Cluster
@@ -48,6 +49,8 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
         for agent in config.agents
         if run_dir.table_path("labels", benchmark.name, agent.name).exists()
     ]
+    for benchmark in {where.benchmark for where in places}:
+        check_encoder(HeadConfig.of(head_settings(config, benchmark)))
     hashes = {where: _input_hash(config, run_dir, where) for where in places}
     _snapshots(config, run_dir, cluster, hashes)
     items = [i for where in places for i in _folds(config, run_dir, cluster, where)]
@@ -131,9 +134,10 @@ def head_settings(config: RunConfig, benchmark: str) -> dict[str, Any]:
 
 def _input_hash(config: RunConfig, run_dir: RunDir, where: Where) -> str:
     place = where.benchmark, where.agent
-    tables = [run_dir.table_hash(name, *place) for name in ("episodes", "turns", "labels")]
+    tables = [run_dir.table_hash(name, *place) for name in ("episodes", "turns")]
     tasks = run_dir.table_hash("tasks", where.benchmark, None)
     label = primary_label(config, run_dir, where.benchmark)
+    tables.append(labels_hash(run_dir, *place, label))
     settings = [config.heads.hash(), label, config.decide.drop_stopped]
     return files.digest([VERSION, settings, tasks, *tables])
 

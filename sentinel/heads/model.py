@@ -141,7 +141,7 @@ def head_tokenizer(config: HeadConfig) -> tuple[Tokenizer, Specials]:
         raise UserError(
             f"no tokenizer for encoder {config.encoder!r}: {error}", "check the name"
         ) from error
-    return with_specials(loaded.backend_tokenizer, config.encoder)
+    return with_specials(loaded.backend_tokenizer, config.encoder, loaded.pad_token)
 
 
 def nano_config(config: HeadConfig, vocabulary: int, specials: Specials) -> Any:
@@ -188,14 +188,12 @@ def build_model(
 
 
 def _wrap(encoder: nn.Module, config: HeadConfig, outputs: int) -> HeadModel:
+    from sentinel.heads.encoders import check_shape
+
     shape: Any = encoder.config
-    window = getattr(shape, "max_position_embeddings", None)
-    wanted = max(config.max_train_tokens, config.max_score_tokens)
-    if window is not None and window < wanted:
-        raise UserError(
-            f"encoder {config.encoder!r} reads {window} tokens, {wanted} are configured",
-            f"set heads.max_train_tokens and heads.max_score_tokens to at most {window}",
-        )
+    check_shape(shape, config)
+    if getattr(encoder, "pooler", None) is not None:
+        encoder.pooler = None  # BERT's: unused here, and a weight without a gradient
     return HeadModel(encoder, shape.hidden_size, config.pooling, outputs, config.dropout)
 
 

@@ -125,11 +125,19 @@ def open_tokenizer(folder: Path) -> tuple[Tokenizer, Specials]:
     path = Path(folder) / "tokenizer.json"
     if not path.is_file():
         raise UserError(f"no tokenizer.json in {folder}", "name an encoder with a fast tokenizer")
-    return with_specials(Tokenizer.from_file(str(path)), str(folder))
+    from sentinel.heads.encoders import padding_token
+
+    read = Tokenizer.from_file(str(path))
+    return with_specials(read, str(folder), padding_token(Path(folder)))
 
 
-def with_specials(tokenizer: Tokenizer, name: str) -> tuple[Tokenizer, Specials]:
-    """A tokenizer set up for heads (control tokens in text stay text) and its specials."""
+def with_specials(
+    tokenizer: Tokenizer, name: str, padding: str | None = None
+) -> tuple[Tokenizer, Specials]:
+    """A tokenizer set up for heads (control tokens in text stay text) and its specials.
+
+    `padding`: the padding token, where the encoder's files name it; else a usual one.
+    """
     tokenizer.no_truncation()
     tokenizer.no_padding()
     probe = tokenizer.encode("a").ids
@@ -140,7 +148,8 @@ def with_specials(tokenizer: Tokenizer, name: str) -> tuple[Tokenizer, Specials]
         cls, sep = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
         before = () if cls is None else (cls,)
         after = () if sep is None else (sep,)
-    pads = [tokenizer.token_to_id(t) for t in ("<|pad|>", "[PAD]", "<pad>", "<|padding|>")]
+    usual = ("<|pad|>", "[PAD]", "<pad>", "<|padding|>")
+    pads = [tokenizer.token_to_id(t) for t in ([padding] if padding else usual)]
     pad = next((p for p in pads if p is not None), None)
     if pad is None:
         raise UserError(f"the tokenizer of {name} has no padding token", "name another encoder")

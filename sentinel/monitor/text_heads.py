@@ -118,8 +118,9 @@ def _tokenizer(folder: Path, known: Mapping[str, Any]) -> tuple[Any, Specials]:
     try:
         read = Tokenizer.from_str((folder / TOKENIZER).read_text(encoding="utf-8"))
     except Exception as error:  # the library raises nothing narrower
-        raise UserError(f"the tokenizer of {folder} cannot be read: {error}", AGAIN) from (error)
-    tokenizer, specials = with_specials(read, str(folder))
+        raise UserError(f"the tokenizer of {folder} cannot be read: {error}", AGAIN) from error
+    padding = read.id_to_token(known["pad"])
+    tokenizer, specials = with_specials(read, str(folder), padding)
     if _specials(specials) != known:
         raise UserError(
             f"the tokenizer of {folder} closes texts with {_specials(specials)}, not {known}",
