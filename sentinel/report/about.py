@@ -23,6 +23,7 @@ from sentinel.report.blocks import (
     undefined,
     visible,
 )
+from sentinel.report.every_monitor import UNJUDGED, judged
 from sentinel.report.load import Run
 from sentinel.report.results import first_of_each, who
 from sentinel.tables import ENDS
@@ -59,7 +60,8 @@ def economics(run: Run) -> Section:
     def cell(key: str, reason: str) -> Any:
         def show(row: Row) -> Cell | str:
             value = row[key]
-            shown = number(value, reason, 2)
+            known = judged(run, row["benchmark"])
+            shown = number(value, reason if known else UNJUDGED, 2)
             return shown if value is None else Cell(str(shown), sub=f"N = {row[key + '_n']:,}")
 
         return show

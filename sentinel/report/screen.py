@@ -84,8 +84,8 @@ def _matrix(shown: list[dict[str, Any]], data: Data) -> TableView:
             "above 0, on the answered, answerable train episodes at T. Second-level models: "
             "gradient boosting on the heads' folds; 1,000 resamples of fixed predictions unless "
             "audit.resamples says otherwise.",
-            "The trees pay for being fitted: with few episodes a feature that says nothing falls below "
-            "0, so a cross may mean too little data.",
+            "The trees pay for being fitted: with few episodes a feature that says nothing falls "
+            "below 0, so a cross may mean too little data.",
             "A missing value is a branch of its own, never the neutral 0; a feature that is "
             "missing in every episode is off.",
         ),
