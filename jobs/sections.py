@@ -193,8 +193,6 @@ class PoolsConfig(Section):
     seed: int = 42
     calibration: Real = Field(default=0.2, gt=0, lt=1)
     heldout: Real = Field(default=0.2, gt=0, lt=1)
-    official_test: bool = False
-    """Read a data set's official test split; never without this."""
     manifest_file: str | None = None
     """Pools as an earlier run wrote them (`manifests/` in its directory), instead of drawn ones."""
 
