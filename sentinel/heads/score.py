@@ -78,20 +78,22 @@ def score_heads(models: Sequence[Any], prepared: Prepared, *, device: str = "cpu
         for model in models:
             settings.callback(model.train, model.training)
             model.eval().to(device)
+        names = [fastest_attention(model, device) for model in models]
         for rows in prepared.batches:
             ids, mask = prepared.distinct.batch(rows, prepared.specials, prepared.window)
             batch = torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
             logits = []
-            for model in models:
-                with attention(model, fastest_attention(model, device)):
+            for model, name in zip(models, names, strict=True):
+                with attention(model, name):
                     logits.append(model(*batch).double())
             parts.append(torch.cat(logits, dim=1))
         # Fetched at the end: a GPU computes on while the next batches are laid out.
         found = torch.cat(parts).cpu().numpy() if parts else np.zeros((0, sum(outputs)))
     if not np.isfinite(found).all():
         broken = int((~np.isfinite(found)).any(axis=1).sum())
-        name = fastest_attention(models[0], device)
-        raise HeadFailure(f"the logits of {broken} prefixes are not finite (attention {name})")
+        raise HeadFailure(
+            f"the logits of {broken} prefixes are not finite (attention {', '.join(set(names))})"
+        )
     out = np.zeros((len(prepared.distinct), sum(outputs)))
     if prepared.batches:
         out[np.concatenate(prepared.batches)] = found
