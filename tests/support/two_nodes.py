@@ -1,6 +1,6 @@
 """Two Ray nodes on this machine, in a process of their own: one is lost, or an engine uses both.
 
-    python two_nodes.py FOLDER lost | span
+    python two_nodes.py FOLDER lost | span | vllm
 
 Prints one JSON object as its last line.
 """
@@ -80,6 +80,31 @@ class Spanning:
         out, _ = await child.communicate()
         return out.decode()
 
+    def config(self) -> dict[str, Any]:
+        """What vLLM makes of its place, asked in a thread as the engine asks it."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        def made() -> dict[str, Any]:
+            from vllm.engine.arg_utils import AsyncEngineArgs
+            from vllm.v1.executor.abstract import Executor
+
+            from sentinel.nano import weights_dir
+
+            config = AsyncEngineArgs(
+                model=str(weights_dir("clinic-scout")),
+                skip_tokenizer_init=True,
+                tensor_parallel_size=4,
+                distributed_executor_backend="ray",
+            ).create_engine_config()
+            group = config.parallel_config.placement_group
+            return {
+                "bundles": None if group is None else group.bundle_count,
+                "uses_ray": Executor.get_class(config).uses_ray,
+            }
+
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(made).result()
+
 
 CORE = """
 import json, pickle, sys
@@ -96,7 +121,8 @@ print(json.dumps(ray.get([worker.options(scheduling_strategy=p).remote() for p i
 """
 
 
-def span(folder: Path) -> dict[str, Any]:
+@contextmanager
+def spanning() -> Iterator[tuple[Any, dict[str, Any]]]:
     """A replica with the devices of both nodes, placed as a collection places it."""
     import ray
 
@@ -109,12 +135,28 @@ def span(folder: Path) -> dict[str, Any]:
         places = Reservation(size)
         asyncio.run(places.take("w/a"))
         actor = ray.remote(Spanning).options(**places.options(0)).remote()
-        found = json.loads(ray.get(actor.core.remote(CORE)))
-        left = ray.available_resources().get("GPU", 0)
+        yield actor, {"replicas": size.replicas, "spans": size.spans}
         places.free()
-        return {"workers": found, "left": left, "replicas": size.replicas, "spans": size.spans}
+
+
+def span(folder: Path) -> dict[str, Any]:
+    """Its core's workers, and the devices that are left."""
+    import ray
+
+    with spanning() as (actor, size):
+        found = json.loads(ray.get(actor.core.remote(CORE)))
+        return {**size, "workers": found, "left": ray.available_resources().get("GPU", 0)}
+
+
+def vllm(folder: Path) -> dict[str, Any]:
+    """The configuration that vLLM makes there."""
+    import ray
+
+    with spanning() as (actor, _):
+        found: dict[str, Any] = ray.get(actor.config.remote())
+        return found
 
 
 if __name__ == "__main__":
-    result = {"lost": lost, "span": span}[sys.argv[2]](Path(sys.argv[1]))
+    result = {"lost": lost, "span": span, "vllm": vllm}[sys.argv[2]](Path(sys.argv[1]))
     print(json.dumps(result), flush=True)
