@@ -82,14 +82,19 @@ def _matrix(shown: list[dict[str, Any]], data: Data) -> TableView:
         notes=(
             "✓: the 95 % template interval of AUROC(head and feature) − AUROC(head alone) lies "
             "above 0, on the answered, answerable train episodes at T. Second-level models: "
-            "gradient boosting on the heads' folds; 1,000 resamples of fixed predictions unless "
-            "audit.resamples says otherwise.",
+            f"gradient boosting on the heads' folds; {_resamples(data)} resamples of templates, "
+            "predictions fixed.",
             "The trees pay for being fitted: with few episodes a feature that says nothing falls "
             "below 0, so a cross may mean too little data.",
             "A missing value is a branch of its own, never the neutral 0; a feature that is "
             "missing in every episode is off.",
         ),
     )
+
+
+def _resamples(data: Data) -> str:
+    asked = {r["resamples"] + r["dropped"] for r in data.rows if r["delta"] is not None}
+    return " or ".join(f"{n:,}" for n in sorted(asked)) or "no"
 
 
 def _families(shown: list[dict[str, Any]], data: Data) -> TableView:
