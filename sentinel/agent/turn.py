@@ -12,6 +12,8 @@ from typing import Any
 from sentinel.agent.react import Action, Dialect, Kind
 
 _SQL_START = re.compile(r"(?:\(\s*)*(?:select|with|values|explain)\b|--|/\*", re.IGNORECASE)
+_CHANGE = re.compile(r"(?:alter|create|delete|drop|insert|pragma|replace|update)\b", re.IGNORECASE)
+"""What the sandbox refuses is a model's action all the same."""
 _CLAUSE = re.compile(
     r"(?:select|from|where|group|order|having|limit|offset|union|intersect|except|join|left|right"
     r"|inner|cross|natural|full|and|or|on|using|with|case|when|then|else|end|as|window|values)\b"
@@ -250,15 +252,18 @@ class Reader:
         forgiven.add("fence")
         first = marks[0]
         before = "\n".join(lines[:first]).strip()
-        if before and (not self.dialect.is_sql or _SQL_START.match(before)):
-            if "\n".join(lines[first + 1 :]).strip():
+        after = "\n".join(lines[first + 1 :]).strip()
+        query = _SQL_START.match(before) or (_CHANGE.match(before) and not after)
+        if before and (query or not self.dialect.is_sql):
+            if after:
                 forgiven.add("prose after")
             forgiven.add("closed fence")
             return before  # the label stood inside the fence; this mark closes it
         if before:
             forgiven.add("prose before")
         inline = lines[first].strip().lstrip("`~ ")
-        if not _SQL_START.match(inline) and (tag := re.match(r"[\w+-]*(?:\s+|\Z)", inline)):
+        named = _SQL_START.match(inline) or _CHANGE.match(inline)
+        if not named and (tag := re.match(r"[\w+-]*(?:\s+|\Z)", inline)):
             inline = (
                 inline[tag.end() :] if self.dialect.is_sql or tag.end() == len(inline) else inline
             )
