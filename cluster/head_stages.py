@@ -18,12 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cluster import files
+from cluster.event_log import EventLog
 from cluster.run_dir import RunDir
 from sentinel.tables import EPISODES, SCORES, TURNS
 
 if TYPE_CHECKING:
     from sentinel.episodes import Episode
     from sentinel.heads.snapshots import Snapshots
+    from sentinel.heads.strategy import Strategy
 
 log = logging.getLogger(__name__)
 HEADS = "heads"
@@ -80,6 +83,22 @@ class FoldItem:
             f"model-{self.name}"
         )
 
+    @property
+    def workers(self) -> int:
+        """Processes that share the fit; TF–IDF is one process's work."""
+        return 1 if self.settings["kind"] == "tfidf" else int(self.settings.get("workers", 1))
+
+    @property
+    def checkpoints(self) -> Path:
+        """What a killed fit goes on from; removed once the part is committed."""
+        return self.folder.with_name(f"checkpoints-{self.name}")
+
+    @property
+    def events(self) -> Path:
+        """TensorBoard's event files of the fit."""
+        place = (self.where.benchmark, self.where.agent, self.name)
+        return self.where.run_dir.logs.joinpath("tensorboard", *map(files.safe_name, place))
+
 
 def snapshot_part(item: SnapshotItem) -> dict[str, Any]:
     """Every rendered prefix of an agent: `tables` (snapshots) and `dropped` episodes by end."""
@@ -103,8 +122,19 @@ def snapshot_part(item: SnapshotItem) -> dict[str, Any]:
     return {"tables": {SNAPSHOTS: snapshots.to_table()}, "dropped": dict(dropped)}
 
 
-def fold_part(item: FoldItem) -> dict[str, Any]:
+def fit_memory(item: FoldItem) -> dict[str, Any]:
+    """Measured GPU memory of a fit of this item's settings: `fit_bytes`, `device_bytes`."""
+    from sentinel.heads.config import HeadConfig
+    from sentinel.heads.memory import measure
+
+    peak = measure(HeadConfig.of(item.settings), item.device)
+    return {"fit_bytes": peak.fit, "device_bytes": peak.device}
+
+
+def fold_part(item: FoldItem, strategy: Strategy | None = None) -> dict[str, Any]:
     """Fit one head of one fold and score its rows: `tables` (scores) and `metrics`.
+
+    With a `strategy`, as one of the processes that share the fit.
 
     Where the training rows have one class or there are none, the logits are null and `metrics`
     names the cause. Raises HeadFailure when a fit that was begun cannot go on.
@@ -124,7 +154,21 @@ def fold_part(item: FoldItem) -> dict[str, Any]:
         nothing = np.full(len(rows), np.nan)
         table = _scores(item, snapshots, rows, nothing, np.zeros(len(rows), dtype=bool))
         return {"tables": {"scores": table}, "metrics": metrics}
-    found = fit_fold(snapshots, planned, config, seed, folder=item.folder, device=item.device)
+    events = EventLog(item.events)
+    try:
+        found = fit_fold(
+            snapshots,
+            planned,
+            config,
+            seed,
+            folder=item.folder,
+            device=item.device,
+            strategy=strategy,
+            checkpoints=item.checkpoints if item.settings.get("checkpoint", True) else None,
+            on_epoch=events,
+        )
+    finally:
+        events.close()
     table = _scores(item, snapshots, found.rows, found.logits, found.truncated)
     return {"tables": {"scores": table}, "metrics": found.metrics}
 

@@ -8,7 +8,8 @@ calibration and held-out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from cluster import files
@@ -18,12 +19,14 @@ from cluster.head_stages import (
     FoldItem,
     SnapshotItem,
     Where,
+    fit_memory,
     fold_part,
     snapshot_part,
 )
 from cluster.pool import ItemError
 from cluster.progress import Progress
 from jobs.label import labels_hash, primary_label, require_label
+from sentinel.errors import UserError
 from sentinel.heads.config import HEADS as NAMES
 from sentinel.heads.config import HeadConfig
 from sentinel.heads.encoders import check_encoder
@@ -56,14 +59,15 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
     items = [i for where in places for i in _folds(config, run_dir, cluster, where)]
     missing = [i for i in items if not _done(run_dir, i.where, i.name, hashes)]
     missing.sort(key=lambda i: i.fold is not None)  # the final pair is the longest: first
+    for item in items:
+        if item not in missing:
+            shutil.rmtree(item.checkpoints, ignore_errors=True)  # killed before it was removed
     failed: set[Where] = set()
-    gpus = 1 if any(i.device == "cuda" for i in items) else 0
+    function, needs = _how(config, run_dir, cluster, missing)
     with Progress(
         HEADS, len(items), done=len(items) - len(missing), unit="fits", run_dir=run_dir
     ) as progress:
-        for item, result in cluster.map(
-            HEADS, fold_part, missing, num_gpus=gpus, progress=progress
-        ):
+        for item, result in cluster.map(HEADS, function, missing, progress=progress, **needs):
             where = item.where
             if isinstance(result, ItemError):
                 failed.add(where)
@@ -71,6 +75,7 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
                 _metric(run_dir, where, event="fit_failed", item=item.name, cause=str(result))
                 continue
             _commit(run_dir, where, item.name, result["tables"], hashes)
+            shutil.rmtree(item.checkpoints, ignore_errors=True)
             if "not_fitted" in result["metrics"]:
                 cause = result["metrics"]["not_fitted"]
                 log.warning("%s of %s/%s: %s", item.name, where.benchmark, where.agent, cause)
@@ -78,6 +83,52 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
     for where in places:
         if where not in failed:
             run_dir.compact(HEADS, where.benchmark, where.agent, ["scores"])
+
+
+def _how(
+    config: RunConfig, run_dir: RunDir, cluster: Cluster, items: list[FoldItem]
+) -> tuple[Callable[[FoldItem], dict[str, Any]], dict[str, Any]]:
+    """The function that fits an item, and what its task asks for, as `Cluster.map` takes it.
+
+    Raises UserError where the cluster has fewer devices than a fit has workers, or no DeepSpeed.
+    """
+    gpu = any(i.device == "cuda" for i in items)
+    workers = max((i.workers for i in items), default=1)
+    if workers == 1:
+        return fold_part, {"num_gpus": _gpu_share(run_dir, cluster, items) if gpu else 0}
+    if cluster.debug:
+        log.info("heads.workers=%d: without Ray one process reads the same batches", workers)
+        return fold_part, {}
+    from cluster.ray_train import check_deepspeed, fold_workers
+
+    devices, word = (cluster.gpus, "GPUs") if gpu else (cluster.cpus, "CPUs")
+    if workers > devices:
+        raise UserError(
+            f"heads.workers={workers}, and the cluster has {devices} {word}",
+            f"set heads.workers to at most {devices}",
+        )
+    check_deepspeed(config.heads.zero_stage)
+    # The task itself only waits for its workers, which ask for the devices.
+    return fold_workers, {"num_cpus": 0, "max_in_flight": devices // workers}
+
+
+def _gpu_share(run_dir: RunDir, cluster: Cluster, items: list[FoldItem]) -> float:
+    """The share of a GPU that each fit asks for: measured once, on the first item's settings."""
+    from sentinel.heads.memory import Peak, gpu_share
+
+    peak, cause = Peak(None, None), None
+    if cluster.debug or items[0].settings["kind"] == "tfidf":
+        cause = "not measured here"
+    else:
+        for _, found in cluster.map("heads memory", fit_memory, items[:1], num_gpus=1):
+            if isinstance(found, ItemError):
+                cause = str(found)
+            else:
+                peak = Peak(found["fit_bytes"], found["device_bytes"])
+    share = gpu_share(peak)
+    measured = {"fit_bytes": peak.fit, "device_bytes": peak.device, "cause": cause}
+    _metric(run_dir, items[0].where, event="fit_memory", gpu_share=share, **measured)
+    return share
 
 
 def _snapshots(

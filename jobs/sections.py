@@ -269,7 +269,19 @@ class HeadsConfig(Section):
     folds: int = Field(default=5, ge=2)
     seed: int = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    UNHASHED = frozenset({"device"})
+    dtype: Literal["float32", "bfloat16"] = Head.dtype
+    """What the encoder multiplies in; weights and optimiser stay in float32."""
+    workers: int = Field(default=1, ge=1)
+    """Processes that share each fit, through Ray Train, a GPU each (without GPUs a CPU each). The
+    batches stay those of one: losses differ by rounding alone."""
+    zero_stage: Annotated[int, Field(ge=0, le=3)] | None = 2
+    """What DeepSpeed shards where `workers` > 1: 1 optimiser states, 2 gradients too, 3 weights
+    too; None: gradients are summed without DeepSpeed."""
+    micro_batch: int | None = Field(default=Head.micro_batch, ge=1)
+    """Rows of a batch that one process reads at a time; None: its whole share."""
+    checkpoint: bool = True
+    """Keep the state of each epoch until the fit is done, to go on from after a kill."""
+    UNHASHED = frozenset({"device", "workers", "zero_stage", "micro_batch", "checkpoint"})
 
     @property
     def encoder_name(self) -> str:

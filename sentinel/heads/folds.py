@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sentinel.heads.config import HeadConfig
 from sentinel.heads.snapshots import Plan, Snapshots
 from sentinel.heads.tfidf import TfidfHead, fit_tfidf
+
+if TYPE_CHECKING:
+    from sentinel.heads.fit import OnEpoch
+    from sentinel.heads.strategy import Strategy
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,14 @@ def fit_fold(
     *,
     folder: Path | None = None,
     device: str = "cpu",
+    strategy: Strategy | None = None,
+    checkpoints: Path | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> FoldScores:
     """Fit the head of a plan and score its rows; with `folder`, save the head there.
+
+    `strategy`, `checkpoints` and `on_epoch` are those of `sentinel.heads.fit.fit_head`; every
+    process of a strategy gets the same scores, the first one saves.
 
     Raises HeadFailure when the fit cannot go on.
     """
@@ -55,8 +65,11 @@ def fit_fold(
             head.save(folder, meta)
         extra: dict[str, Any] = {"terms": len(head.vocabulary)}
     else:
+        from sentinel.heads.strategy import Strategy
+
+        strategy = strategy or Strategy(device, config.dtype)
         logits, truncated, extra = _encoder(
-            snapshots, plan, target, config, seed, folder, device, meta
+            snapshots, plan, target, config, seed, folder, strategy, meta, checkpoints, on_epoch
         )
     seconds = round(time.perf_counter() - started, 3)
     metrics = {**meta, **extra, "scored_rows": len(plan.score), "seconds": seconds}
@@ -83,12 +96,13 @@ def _encoder(
     config: HeadConfig,
     seed: int,
     folder: Path | None,
-    device: str,
+    strategy: Strategy,
     meta: dict[str, Any],
+    checkpoints: Path | None,
+    on_epoch: OnEpoch | None,
 ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    from sentinel.heads.fit import fit_head, seeded
+    from sentinel.heads.fit import fit_head, seeded, spread_scores
     from sentinel.heads.model import build_model, head_tokenizer, save_head
-    from sentinel.heads.score import score_tokens
     from sentinel.heads.tokens import tokenize
 
     tokenizer, specials = head_tokenizer(config)
@@ -105,19 +119,24 @@ def _encoder(
         config,
         seed,
         groups=snapshots.episode_id,
-        device=device,
+        strategy=strategy,
+        checkpoints=checkpoints,
+        on_epoch=on_epoch,
     )
     scored = tokens.take(plan.score)
     with seeded(seed):
-        logits = score_tokens(model, scored, specials, config.max_score_tokens, device=device)[:, 0]
+        found = spread_scores(strategy, fit.model, scored, specials, config.max_score_tokens)
     truncated = scored.truncated(specials, config.max_score_tokens)
     cut = tokens.truncated(specials, config.max_train_tokens)[plan.train]
-    if folder is not None:
-        save_head(folder, model, config, meta)
-    extra = {
+    if folder is not None and strategy.rank == 0:
+        save_head(folder, fit.model, config, meta)
+    extra: dict[str, Any] = {
         "best_epoch": fit.best_epoch,
         "history": fit.history,
+        "resumed_after": fit.resumed,
+        "workers": strategy.world,
+        "strategy": strategy.name,
         "truncated_train": float(cut.mean()) if cut.size else 0.0,
         "truncated_score": float(truncated.mean()) if truncated.size else 0.0,
     }
-    return logits, truncated, extra
+    return found[:, 0], truncated, extra
