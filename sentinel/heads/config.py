@@ -10,6 +10,8 @@ ANSWERABILITY = "answerability"
 CORRECTNESS = "correctness"
 HEADS = (ANSWERABILITY, CORRECTNESS)
 """One logit each; positive = *un*answerable for the first, correct for the second."""
+SHARED = "shared"
+"""Both logits over one encoder: a variant, reported beside the pair and never in its place."""
 
 
 class HeadFailure(Exception):

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from sentinel.errors import UserError
-from sentinel.heads.config import ANSWERABILITY, CORRECTNESS, HeadFailure
+from sentinel.heads.config import ANSWERABILITY, CORRECTNESS, HEADS, SHARED, HeadFailure
 from sentinel.tables import OUTCOME_ENDS
 
 if TYPE_CHECKING:
@@ -76,6 +76,14 @@ class Snapshots:
             raise ValueError(f"unknown head {head!r}")
         eligible = np.isnan(self.answerable) | (self.answered & (self.answerable != 0.0))
         return np.where(eligible, self.correct, np.nan)
+
+    def targets(self, head: str) -> np.ndarray:
+        """(n, outputs) float64 targets of a head's logits; `shared` has both, in their order.
+
+        A row that is not eligible for a target is NaN there: the loss leaves it out.
+        """
+        heads = HEADS if head == SHARED else (head,)
+        return np.stack([self.target(name) for name in heads], axis=1)
 
     def to_table(self) -> pa.Table:
         """As an Arrow table, for the part that the fitting tasks read."""
@@ -179,12 +187,14 @@ def plan(
     training = snapshots.pool == "train"
     if fold is not None:
         training = training & (snapshots.fold != fold)
-    target = snapshots.target(head)
-    rows = np.flatnonzero(training & ~np.isnan(target))
-    if not rows.size:
-        raise HeadFailure(f"{head}: no eligible episode to train on")
-    if len(np.unique(target[rows])) < 2:
-        raise HeadFailure(f"{head}: all {rows.size} training rows are of one class")
+    target = snapshots.targets(head)
+    rows = np.flatnonzero(training & ~np.isnan(target).all(axis=1))
+    for name, column in zip(HEADS if head == SHARED else (head,), target[rows].T, strict=True):
+        known = column[~np.isnan(column)]
+        if not known.size:
+            raise HeadFailure(f"{name}: no eligible episode to train on")
+        if len(np.unique(known)) < 2:
+            raise HeadFailure(f"{name}: all {known.size} training rows are of one class")
     stop = _inner(snapshots.group[rows], target[rows], validation, seed)
     return Plan(head, fold, rows[~stop], rows[stop], scored_rows(snapshots, fold))
 
@@ -199,8 +209,9 @@ def scored_rows(snapshots: Snapshots, fold: int | None) -> np.ndarray:
 def _inner(groups: np.ndarray, target: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Mask of the early-stopping rows: whole groups, at least `share` of the rows.
 
-    Both sides should hold both classes; where no draw manages that, training keeps both and the
-    early-stopping rows hold what they can (none, when every group is needed).
+    Both sides should hold both classes of every target (n, outputs); where no draw manages that,
+    training keeps both and the early-stopping rows hold what they can (none, when every group is
+    needed).
     """
     distinct, index = np.unique(groups, return_inverse=True)
     sizes = np.bincount(index)
@@ -210,12 +221,16 @@ def _inner(groups: np.ndarray, target: np.ndarray, share: float, seed: int) -> n
         order = rng.permutation(len(distinct))
         taken = int(np.searchsorted(np.cumsum(sizes[order]), share * len(groups))) + 1
         mask = np.isin(index, order[:taken])
-        if len(np.unique(target[~mask])) < 2:
+        if not _both_classes(target[~mask]):
             continue
-        if len(np.unique(target[mask])) == 2:
+        if _both_classes(target[mask]):
             return mask
         best = mask
     return best
+
+
+def _both_classes(target: np.ndarray) -> bool:
+    return all(len(np.unique(column[~np.isnan(column)])) == 2 for column in target.T)
 
 
 def _number(value: bool | None) -> float:

@@ -36,6 +36,7 @@ from sentinel.tables.stages import (
     LABELS,
     OUTCOME_ENDS,
     SCORES,
+    SHARED_SCORES,
     TASKS,
     TURNS,
 )
@@ -50,6 +51,7 @@ ALL = {
         JUDGEMENTS,
         FEATURE_ROWS,
         SCORES,
+        SHARED_SCORES,
         PREFIX_SCORES,
         ROUND_SCORES,
         *ROUND_SCORES_BY_MODE.values(),
@@ -105,6 +107,7 @@ __all__ = [
     "ROUND_SCORES_BY_MODE",
     "ROUND_SCORES_OPTIONAL",
     "SCORES",
+    "SHARED_SCORES",
     "TASKS",
     "TIE_GAP",
     "TURNS",

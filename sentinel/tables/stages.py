@@ -162,3 +162,6 @@ SCORES = Table(
         "truncated": exact(BOOL, "the rendered prefix did not fit the window"),
     },
 )
+
+SHARED_SCORES = Table("shared_scores", SCORES.key, SCORES.columns)
+"""Scores of the variant with one encoder for both heads; no decision reads them."""

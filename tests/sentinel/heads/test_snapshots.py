@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from made_episodes import made_episode, made_tasks
 
 from sentinel.errors import UserError
-from sentinel.heads.config import ANSWERABILITY, CORRECTNESS, HEADS, HeadFailure
+from sentinel.heads.config import ANSWERABILITY, CORRECTNESS, HEADS, SHARED, HeadFailure
 from sentinel.heads.snapshots import Snapshots, build, plan
 
 
@@ -131,3 +131,22 @@ def test_training_keeps_both_classes(seed: int, share: float) -> None:
     assert len(np.unique(snapshots.target(ANSWERABILITY)[found.train])) == 2
     again = plan(snapshots, ANSWERABILITY, 2, validation=share, seed=seed)
     np.testing.assert_array_equal(found.stop, again.stop)
+
+
+def test_the_shared_variant_has_both_targets_and_trains_on_either() -> None:
+    snapshots = made()
+    targets = snapshots.targets(SHARED)
+    for column, head in enumerate(HEADS):
+        np.testing.assert_array_equal(targets[:, column], snapshots.target(head))
+        np.testing.assert_array_equal(snapshots.targets(head)[:, 0], snapshots.target(head))
+    planned = plan(snapshots, SHARED, 0, validation=0.2, seed=3)
+    rows = np.concatenate([planned.train, planned.stop])
+    expected = np.flatnonzero((snapshots.pool == "train") & (snapshots.fold != 0))
+    np.testing.assert_array_equal(np.sort(rows), expected)
+    assert np.isnan(targets[planned.train, 1]).any()  # unanswerable: no row of correctness
+    assert not set(snapshots.group[planned.train]) & set(snapshots.group[planned.stop])
+    for part in (planned.train, planned.stop):
+        for column in targets[part].T:
+            assert set(column[~np.isnan(column)]) == {0.0, 1.0}
+    with pytest.raises(HeadFailure, match="correctness: no eligible"):
+        plan(made(end="abstained", answer=None), SHARED, 0)
