@@ -58,7 +58,9 @@ def write_tables(run_dir: RunDir, n: int = 240, end_of_last: str = "answered") -
         episode |= {"answer_error": None, "success": None, "error": None, "prefix_property": True}
         episode |= {"prompt_tokens": 9, "generated_tokens": 5 * T, "agent_hash": "h"}
         rows["episodes"].append(
-            episode | {"engine": "e", "cost_usd": None} | dict.fromkeys(volatile)
+            episode
+            | {"engine": "e", "environment": None, "cost_usd": None}
+            | dict.fromkeys(volatile)
         )
         for label, correct in (("typed", right), ("strict-2022", right and i % 3 > 0)):
             verdict = {"label": label, "correct": correct, "source": "match"}
