@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_ehrsql import impossible, record, write_database, write_questions
 
 from jobs import doctor
+from jobs.__main__ import main
 from jobs.config import RunConfig
-from jobs.gold import Outcome, counts, reproduced, run_gold
+from jobs.gold import Outcome, counts, reproduced, run_gold, verdict
 from jobs.sections import AgentConfig
 from jobs.tasks import opened
 from sentinel.errors import UserError
@@ -134,3 +136,54 @@ def test_a_gold_action_without_a_result_reproduces_nothing():
 
 def test_no_gold_at_all_is_said():
     assert "no reference actions" in str(counts([]))
+
+
+def test_an_answer_that_is_not_reproduced_is_a_fault_unless_it_is_listed():
+    good, other = Outcome("q1", "ok", True, True), Outcome("q2", "ok", True, False)
+    failed = Outcome("q3", "error", False, False, "no such table: x")
+    assert verdict([]) == ("note", "")
+    assert verdict([good]) == ("ok", "")
+    state, detail = verdict([good, other])
+    assert state == "FAIL"
+    assert "1 with another answer (first: q2): name the database and clock" in detail
+    assert verdict([good, other], {"q2", "q9"})[0] == "ok"
+    assert "the other 1 are listed" in verdict([good, other], {"q2"})[1]
+    assert verdict([good, failed], {"q3"})[0] == "FAIL"  # only other answers are excused
+
+
+def test_settings_of_a_benchmark_alone_go_without_a_prefix(tmp_path):
+    (tmp_path / "b.yaml").write_text("kind: clinic\nname: c\nn_questions: 300\nseed: 1\n")
+    settings = ["n_questions=60", "seed=4", "database=here.sqlite", "pools.seed=3"]
+    config, alone = doctor.read(str(tmp_path / "b.yaml"), settings)
+    assert alone == "benchmark"
+    found = config.benchmarks[0].mapping()
+    assert (found["n_questions"], found["seed"], config.pools.seed) == (60, 4, 3)
+    assert found["database"] == str(Path.cwd() / "here.sqlite")
+    config, _ = doctor.read(str(tmp_path / "b.yaml"), ["benchmarks.c.n_questions=61"])
+    assert config.benchmarks[0].mapping()["n_questions"] == 61
+    config, _ = doctor.read(str(tmp_path / "b.yaml"), ["questions=[a.json, /b.json]"])
+    assert config.benchmarks[0].mapping()["questions"] == [str(Path.cwd() / "a.json"), "/b.json"]
+
+
+def test_doctor_refuses_what_does_not_fit_and_says_the_way_out(tmp_path, capsys):
+    questions = write_questions(
+        tmp_path / "q.json",
+        [
+            record(3, src_id="x", answer="['(3,)']"),
+            record(4, src_id="y", answer="['(5,)']", q_tag="other"),
+            impossible(5),
+        ],
+    )
+    write_database(tmp_path / "db.sqlite")
+    command = ["doctor", str(ROOT / "configs/benchmarks/ehrsql-mimic3-demo.yaml")]
+    few = ["agent_share=null"]  # three questions make no pools: the table's check fails first
+    base = [*command, f"database={tmp_path / 'db.sqlite'}", f"questions={questions}", *few]
+    assert main(base) == 2
+    assert "pools cannot be used" in capsys.readouterr().out
+    assert main([*base, 'clock="2100-12-31 23:59:00"']) == 2
+    assert "after the clock 2100-12-31 23:59:00; set clock" in capsys.readouterr().out
+    assert main([*base, f"database={tmp_path / 'none.sqlite'}"]) == 2
+    assert "set database to the SQLite file" in capsys.readouterr().out
+    write_questions(questions, [record(3)])
+    assert main(base) == 2
+    assert "unknown version" in capsys.readouterr().out

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from jobs.__main__ import main
+from sentinel.nano import tokenizer_dir
 
 RECIPE: dict[str, Any] = {
     "questions": 120,
@@ -105,3 +106,24 @@ def test_a_recipe_of_another_world_is_refused(
     Path(recipe).write_text(yaml.safe_dump(RECIPE | {"world": "sea"}))
     assert main([*command, "--only", "tokenizer"]) == 2
     assert "unknown world 'sea'" in capsys.readouterr().err
+
+
+def test_settings_may_stand_before_and_behind_only(
+    files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    benchmark, recipe = files
+    command = ["train-nano", benchmark, "n_questions=7", "--recipe", recipe, "--only", "base"]
+    assert main([*command, "n_questions=51", "--out", str(tmp_path / "nano")]) == 2
+    assert "the tokenizer is not there yet" in capsys.readouterr().err  # 7 would be too few
+    assert main([*command[:2], *command[3:], "n_questions=7"]) == 2
+    assert "n_questions is 7" in capsys.readouterr().err
+
+
+def test_a_base_may_continue_from_a_shipped_agent(files: tuple[str, str], tmp_path: Path) -> None:
+    benchmark, recipe = files
+    Path(recipe).write_text(yaml.safe_dump(RECIPE | {"start_from": "clinic-sage"}))
+    out = tmp_path / "nano"
+    command = ["train-nano", benchmark, "--recipe", recipe, "--out", str(out), "--only"]
+    assert main([*command, "tokenizer"]) == 0
+    made = (out / "tokenizers" / "clinic" / "tokenizer.json").read_bytes()
+    assert made == (tokenizer_dir("clinic") / "tokenizer.json").read_bytes()
