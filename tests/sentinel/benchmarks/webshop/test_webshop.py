@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from lucene_bm25 import Lucene
 from made_webshop import ATTRIBUTES, PRODUCTS, product, write_catalogue
 
 from sentinel.agent.react import Action
@@ -200,3 +201,30 @@ def test_the_small_catalogue_of_the_original():
     assert len(firsts) == 415
     for task in list(firsts.values())[::5]:
         assert play(benchmark.make_env(task), benchmark.oracle(task))[-1].success is True
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not DATA, reason="SENTINEL_TEST_DATA names no benchmark data")
+def test_the_ranking_is_close_to_lucenes():
+    """What differs from the original's search, measured over one instruction per product."""
+    folder = Path(str(DATA)) / "webshop"
+    benchmark = load(
+        {
+            "name": "webshop",
+            "products_file": str(folder / "products_1000.jsonl.xz"),
+            "attributes_file": str(folder / "items_ins_v2_1000.json"),
+            "goals_per_product": 1,
+        }
+    )
+    products = benchmark.catalogue.products
+    lucene = Lucene([p.contents for p in products])
+    overlap, first = [], []
+    for goal in benchmark.goals().values():
+        theirs = [products[i].asin for i in lucene.top(goal.text.lower(), 10)]
+        ours = benchmark.shop.search(goal.text.lower())[:10]
+        overlap.append(len(set(ours) & set(theirs)) / len(theirs))
+        first.append(ours[0] == theirs[0])
+    print(f"overlap@10 {sum(overlap) / len(overlap):.3f}, top-1 {sum(first) / len(first):.3f}")
+    assert len(overlap) == 415
+    assert sum(overlap) / len(overlap) > 0.9
+    assert sum(first) / len(first) > 0.85
