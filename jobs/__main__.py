@@ -39,6 +39,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "how many successes a promise costs, before any data are seen",
     ),
     "plan": ("jobs.plan", "GPU hours, tokens, dollars, memory per stage, from a small pilot"),
+    "compare-encoders": (
+        "jobs.compare_encoders",
+        "is another encoder worth it? out-of-fold AUROC on the same folds, with intervals",
+    ),
     "pace": ("jobs.pace", "seconds per step of each agent, by a serial timed rerun"),
     "status": ("jobs.status", "what a run directory holds and what it lacks"),
     "doctor": ("jobs.doctor", "check data, engines, Ray, GPUs, Slurm for a config"),

@@ -1,0 +1,300 @@
+"""`sentinel compare-encoders RUN [OTHER] [heads.…=…]`: is another encoder worth adopting?
+
+The heads of RUN against those of OTHER, a run on the same episodes, or against heads with other
+settings that are fitted here, on RUN's own folds (killed, it goes on where it was). Beside both
+stands TF–IDF with a logistic regression, the cheap baseline. Train pool, out-of-fold, at delivery;
+the held-out pool is not read. Writes `encoder_rule.json` into RUN, where `sentinel report` finds
+it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs import run as stages
+from jobs.config import RunConfig
+from sentinel.errors import UserError
+
+if TYPE_CHECKING:
+    from cluster.pool import Cluster
+    from cluster.run_dir import RunDir
+    from sentinel.audit.pool import TrainPool
+
+STAGE = "compare-encoders"
+FILE = "encoder_rule.json"
+TFIDF = "tfidf"
+Logits = Mapping[tuple[str, str], Mapping[str, Any]]
+"""(benchmark, agent) → head → (E,) out-of-fold logits in the order of RUN's train episodes."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Two run directories, or one and the settings of the heads to fit."""
+    parser.add_argument("run", metavar="RUN", type=Path, help="run directory with fitted heads")
+    parser.add_argument("other", nargs="?", metavar="OTHER", help="another on the same episodes")
+    parser.add_argument(
+        "settings", nargs="*", metavar="heads.key=value", help="heads to fit and compare instead"
+    )
+    parser.add_argument("--on", choices=("local", "debug"), help="Ray here, or a plain loop")
+    parser.add_argument("--json", action="store_true", help=f"print {FILE} instead of a table")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Compare, print the table and keep it."""
+    from cluster import files
+    from cluster.run_dir import RunDir
+
+    settings = list(args.settings)
+    other = args.other
+    if other is not None and "=" in other and not Path(other).exists():
+        settings.insert(0, other)
+        other = None
+    if (other is None) == (not settings):
+        raise UserError(
+            "name what to compare with",
+            "sentinel compare-encoders RUN OTHER, or RUN heads.encoder=FOLDER heads.epochs=3",
+        )
+    if strange := [s for s in settings if not s.startswith("heads.")]:
+        raise UserError(f"{', '.join(strange)}: only heads are fitted here", "give heads.key=value")
+    root = args.run.expanduser().absolute()
+    config = stages.recorded_config(root)
+    run_dir = RunDir(root)
+    pools = {place: _pool(run_dir, *place) for place in _places(config, run_dir)}
+    if not pools:
+        raise UserError(f"no heads have scored in {root}", f"sentinel heads --run-dir '{root}'")
+    if other is not None:
+        base = Path(other).expanduser().absolute()
+        name, logits = _of_run(base, pools, config)
+    else:
+        on = args.on or config.on
+        name, logits = _fitted(config, stages.recorded_config(root, settings), run_dir, pools, on)
+    found = document(config, pools, name, logits)
+    files.write_json(root / FILE, found)
+    if args.json:
+        print(json.dumps(found, indent=2, allow_nan=False))
+    else:
+        print("\n".join([*table(found), f"kept: {root / FILE}"]))
+    return 0
+
+
+def document(
+    config: RunConfig, pools: Mapping[tuple[str, str], TrainPool], name: str, logits: Logits
+) -> dict[str, Any]:
+    """The rule on every agent and head: `rows`, and per agent whether every head gains."""
+    from sentinel.audit.battery import out_of_fold
+    from sentinel.heads.config import HEADS
+    from sentinel.heads.encoder_rule import MARGIN, adopted, rule
+
+    mine = config.heads.encoder_name
+    rows = []
+    verdicts = {}
+    how: dict[str, Any] = {
+        "resamples": config.bootstrap.resamples,
+        "seed": config.bootstrap.seed,
+    }
+    for (benchmark, agent), pool in pools.items():
+        asked = []
+        for head in HEADS:
+            use = pool.eligible(head)
+            if not use.any():
+                continue
+            positive = pool.targets[head][use] > 0.5
+            scores = {mine: pool.logits[head][use], name: logits[benchmark, agent][head][use]}
+            pairs = [(name, mine)]
+            if TFIDF not in scores:
+                pairs += [(mine, TFIDF), (name, TFIDF)]
+                texts, fold = pool.transcript[use], pool.fold[use]
+                (scores[TFIDF],) = out_of_fold(texts, [positive], fold, config.heads.seed)
+            for candidate, against in pairs:
+                one = rule(scores[candidate], scores[against], positive, pool.group[use], **how)
+                where = {"benchmark": benchmark, "agent": agent, "head": head}
+                rows.append({**where, "encoder": candidate, "against": against, **one})
+                if (candidate, against) == (name, mine):
+                    asked.append(one)
+        verdicts[f"{benchmark}/{agent}"] = adopted(asked)
+    return {
+        "encoder": name,
+        "against": mine,
+        "margin": MARGIN,
+        "pool": "train, out-of-fold, at t = T",
+        "adopt": verdicts,
+        "rows": rows,
+        **how,
+    }
+
+
+def table(found: Mapping[str, Any]) -> list[str]:
+    """The comparison as lines for a terminal."""
+    out = [
+        f"{'agent':26} {'head':13} {'encoder':>20} {'AUROC':>6} {'against':>20} {'AUROC':>6} "
+        f"{'difference':>24}  rule"
+    ]
+    for r in found["rows"]:
+        span = "" if r["low"] is None else f" [{r['low']:+.3f}, {r['high']:+.3f}]"
+        delta = r["note"] if r["delta"] is None else f"{r['delta']:+.3f}{span}"
+        verdict = {True: f"≥ {found['margin']}", False: "keep", None: "undefined"}[r["adopted"]]
+        out.append(
+            f"{r['benchmark'] + '/' + r['agent']:26} {r['head']:13} {r['encoder'][-20:]:>20} "
+            f"{_number(r['auroc'])} {r['against'][-20:]:>20} {_number(r['auroc_against'])} "
+            f"{delta:>24}  {verdict}"
+        )
+    words = {True: "adopt", False: "keep", None: "undefined"}
+    for where, verdict in found["adopt"].items():
+        out.append(f"{where}: {words[verdict]} ({found['encoder']} for {found['against']})")
+    return out
+
+
+def _number(value: float | None) -> str:
+    return f"{'?':>6}" if value is None else f"{value:6.3f}"
+
+
+def _places(config: RunConfig, run_dir: RunDir) -> Iterator[tuple[str, str]]:
+    for benchmark, agent in config.pairs:
+        if run_dir.table_path("scores", benchmark.name, agent.name).exists():
+            yield benchmark.name, agent.name
+
+
+def _pool(run_dir: RunDir, benchmark: str, agent: str) -> TrainPool:
+    from cluster.head_stages import Where, read_snapshots
+    from sentinel.audit.pool import TrainPool
+
+    episodes = run_dir.read("episodes", benchmark, agent)
+    ends = dict(zip(episodes["episode_id"].to_pylist(), episodes["end"].to_pylist(), strict=True))
+    scores = run_dir.read("scores", benchmark, agent)
+    features = run_dir.read("features", benchmark, agent)
+    snapshots = read_snapshots(Where(str(run_dir.root), benchmark, agent))
+    return TrainPool.of(snapshots, ends, features, scores)
+
+
+def _of_run(
+    root: Path, pools: Mapping[tuple[str, str], TrainPool], config: RunConfig
+) -> tuple[str, Logits]:
+    """The other run's name for its encoder and its logits; refused where it is another sample."""
+    import numpy as np
+
+    from cluster.run_dir import RunDir
+
+    theirs = stages.recorded_config(root)
+    name = theirs.heads.encoder_name
+    if name == config.heads.encoder_name:
+        name = f"{name} ({root.name})"
+    run_dir = RunDir(root)
+    found = {}
+    for place, pool in pools.items():
+        if not run_dir.table_path("scores", *place).exists():
+            raise UserError(
+                f"no heads of {'/'.join(place)} have scored in {root}",
+                f"sentinel heads --run-dir '{root}'",
+            )
+        other = _pool(run_dir, *place)
+        same = len(other) == len(pool) and all(
+            np.array_equal(getattr(other, n), getattr(pool, n))
+            for n in ("episode_id", "group", "fold", "transcript")
+        )
+        same = same and all(
+            np.array_equal(other.targets[h], pool.targets[h], equal_nan=True) for h in pool.targets
+        )
+        if not same:
+            raise UserError(
+                f"the train episodes of {'/'.join(place)}, their folds or their labels differ "
+                f"between the two runs ({len(pool)} and {len(other)} episodes)",
+                "fit on one run instead: sentinel compare-encoders RUN heads.encoder=…",
+            )
+        found[place] = other.logits
+    return name, found
+
+
+def _fitted(
+    config: RunConfig,
+    changed: RunConfig,
+    run_dir: RunDir,
+    pools: Mapping[tuple[str, str], TrainPool],
+    on: str,
+) -> tuple[str, Logits]:
+    """Heads with the changed settings, fitted on the run's own folds; finished folds are kept."""
+    from cluster.pool import open_cluster
+    from jobs.heads import head_settings
+    from jobs.machine import visible_gpus
+    from sentinel.heads.config import HeadConfig
+    from sentinel.heads.encoders import check_encoder
+
+    if changed.heads.hash() == config.heads.hash():
+        raise UserError("these are the settings the run's heads have", "change heads.encoder")
+    if changed.heads.folds != config.heads.folds:
+        raise UserError("heads.folds is the run's own", "leave it as it is")
+    name = changed.heads.encoder_name
+    if name == config.heads.encoder_name:
+        name = f"{name} ({changed.heads.hash()[:8]})"
+    for benchmark in {b for b, _ in pools}:
+        check_encoder(HeadConfig.of(head_settings(changed, benchmark)))
+    site = changed.site
+    gpus = visible_gpus() if site.gpus is None else site.gpus
+    with (
+        run_dir.lock(),
+        open_cluster(on, site.cpus, gpus, site.address, object_store_mb=site.object_store_mb) as c,
+    ):
+        return name, _fit(changed, run_dir, pools, c)
+
+
+def _fit(
+    config: RunConfig,
+    run_dir: RunDir,
+    pools: Mapping[tuple[str, str], TrainPool],
+    cluster: Cluster,
+) -> Logits:
+    import numpy as np
+
+    from cluster import files
+    from cluster.audit_stages import RefitItem, audit_part
+    from cluster.head_stages import HEADS, SNAPSHOTS, Where
+    from cluster.pool import ItemError
+    from cluster.progress import Progress
+    from jobs.heads import head_settings
+    from sentinel.heads.config import HEADS as NAMES
+
+    items: dict[RefitItem, str] = {}
+    for place, pool in pools.items():
+        settings = head_settings(config, place[0])
+        device = config.heads.device
+        if device == "auto":
+            nano = str(settings["encoder"]).startswith("nano")
+            device = "cuda" if cluster.gpus and not nano else "cpu"
+        marker = files.read_json(run_dir.marker_path(HEADS, *place, SNAPSHOTS)) or {}
+        inputs = marker["tables"][SNAPSHOTS]["sha256"]
+        digest = files.digest([inputs, {**settings, "device": None}])
+        where = Where(str(run_dir.root), *place)
+        for head in (h for h in NAMES if pool.eligible(h).any()):
+            for fold in np.unique(pool.fold).tolist():
+                name = f"encoder-{digest[:12]}"
+                seed = config.heads.seed
+                item = RefitItem(where, name, head, "-", fold, settings, seed, None, device)
+                items[item] = digest
+    missing = [
+        i
+        for i, digest in items.items()
+        if not run_dir.is_done(STAGE, i.where.benchmark, i.where.agent, i.name, digest)
+    ]
+    gpus = int(any(i.device == "cuda" for i in items))
+    with Progress(STAGE, len(items), done=len(items) - len(missing), unit="fits") as progress:
+        results = cluster.map(STAGE, audit_part, missing, num_gpus=gpus, progress=progress)
+        for item, result in results:
+            if isinstance(result, ItemError):
+                result.reraise()
+                continue
+            place = item.where.benchmark, item.where.agent
+            run_dir.commit(STAGE, *place, item.name, result, items[item])
+    out: dict[tuple[str, str], dict[str, Any]] = {}
+    for place, pool in pools.items():
+        mine = {i.name: i for i in items if (i.where.benchmark, i.where.agent) == place}
+        found = {head: np.full(len(pool), np.nan) for head in NAMES}
+        row = {e: k for k, e in enumerate(pool.episode_id)}
+        for name, part in run_dir.read_parts(STAGE, *place, "audit_logits"):
+            if name in mine:
+                for r in part.to_pylist():
+                    if r["logit"] is not None:
+                        found[mine[name].head][row[r["episode_id"]]] = r["logit"]
+        out[place] = found
+    return out
