@@ -21,7 +21,9 @@ import pyarrow.parquet as pq
 from cluster import files
 from cluster.event_log import EventLog
 from cluster.run_dir import RunDir
-from sentinel.tables import EPISODES, SCORES, TURNS
+from sentinel.heads.config import HEADS as PAIR
+from sentinel.heads.config import SHARED
+from sentinel.tables import EPISODES, SCORES, SHARED_SCORES, TURNS
 
 if TYPE_CHECKING:
     from sentinel.episodes import Episode
@@ -58,6 +60,10 @@ class SnapshotItem:
     settings: Mapping[str, Any] = field(hash=False)
     label: str
     drop_stopped: bool = False
+    heads: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """The `heads` section: prefixes are tokenised for an encoder."""
+    questions: str = ""
+    """The part whose token ids of the questions are taken over (`cluster.head_tokens`)."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,8 @@ class FoldItem:
 
 
 def snapshot_part(item: SnapshotItem) -> dict[str, Any]:
-    """Every rendered prefix of an agent: `tables` (snapshots) and `dropped` episodes by end."""
+    """Every rendered prefix of an agent: `tables` (snapshots; token ids, for an encoder) and
+    `dropped` episodes by end."""
     from sentinel.benchmarks.registry import load
     from sentinel.heads.snapshots import build
 
@@ -119,7 +126,13 @@ def snapshot_part(item: SnapshotItem) -> dict[str, Any]:
         drop_stopped=item.drop_stopped,
         dialect=load(dict(item.settings)).dialect,
     )
-    return {"tables": {SNAPSHOTS: snapshots.to_table()}, "dropped": dict(dropped)}
+    tables = {SNAPSHOTS: snapshots.to_table()}
+    if item.heads.get("kind") == "encoder":
+        from cluster.head_tokens import TOKENS, token_part
+
+        texts = snapshots.text.tolist()
+        tables[TOKENS] = token_part(item.where, item.questions, item.heads, texts)
+    return {"tables": tables, "dropped": dict(dropped)}
 
 
 def fit_memory(item: FoldItem) -> dict[str, Any]:
@@ -132,13 +145,15 @@ def fit_memory(item: FoldItem) -> dict[str, Any]:
 
 
 def fold_part(item: FoldItem, strategy: Strategy | None = None) -> dict[str, Any]:
-    """Fit one head of one fold and score its rows: `tables` (scores) and `metrics`.
+    """Fit one head of one fold and score its rows: `tables` (`scores`, or `shared_scores` of the
+    shared encoder) and `metrics`.
 
     With a `strategy`, as one of the processes that share the fit.
 
     Where the training rows have one class or there are none, the logits are null and `metrics`
     names the cause. Raises HeadFailure when a fit that was begun cannot go on.
     """
+    from cluster.head_tokens import read_tokens
     from sentinel.heads.config import HeadConfig, HeadFailure
     from sentinel.heads.folds import fit_fold
     from sentinel.heads.snapshots import plan, scored_rows
@@ -152,8 +167,8 @@ def fold_part(item: FoldItem, strategy: Strategy | None = None) -> dict[str, Any
         rows = scored_rows(snapshots, item.fold)
         metrics = {"head": item.head, "fold": item.fold, "not_fitted": str(failure)}
         nothing = np.full(len(rows), np.nan)
-        table = _scores(item, snapshots, rows, nothing, np.zeros(len(rows), dtype=bool))
-        return {"tables": {"scores": table}, "metrics": metrics}
+        tables = _scores(item, snapshots, rows, nothing, np.zeros(len(rows), dtype=bool))
+        return {"tables": tables, "metrics": metrics}
     events = EventLog(item.events)
     try:
         found = fit_fold(
@@ -166,11 +181,21 @@ def fold_part(item: FoldItem, strategy: Strategy | None = None) -> dict[str, Any
             strategy=strategy,
             checkpoints=item.checkpoints if item.settings.get("checkpoint", True) else None,
             on_epoch=events,
+            tokens=read_tokens(item.where, item.settings),
         )
     finally:
         events.close()
-    table = _scores(item, snapshots, found.rows, found.logits, found.truncated)
-    return {"tables": {"scores": table}, "metrics": found.metrics}
+    tables = _scores(item, snapshots, found.rows, found.logits, found.truncated)
+    return {"tables": tables, "metrics": found.metrics}
+
+
+def shared_part(where: Where) -> list[dict[str, Any]]:
+    """AUROC of the shared encoder beside the pair's, per head (`sentinel.heads.shared`)."""
+    from sentinel.heads.shared import beside
+
+    place = where.benchmark, where.agent
+    pair, shared = (where.run_dir.read(t.name, *place) for t in (SCORES, SHARED_SCORES))
+    return beside(read_snapshots(where), pair, shared)
 
 
 def fit_seed(seed: int, head: str, fold: int | None) -> int:
@@ -236,16 +261,28 @@ def _scores(
     rows: np.ndarray,
     logits: np.ndarray,
     truncated: np.ndarray,
-) -> pa.Table:
+) -> dict[str, pa.Table]:
+    """The table of a fit's logits, (k,) or, of the shared encoder, (k, 2) or (k,) for both."""
+    shared = item.head == SHARED
+    heads = PAIR if shared else (item.head,)
+    spec = SHARED_SCORES if shared else SCORES
+    columns = np.broadcast_to(logits.reshape(len(rows), -1), (len(rows), len(heads))).T
     n = len(rows)
-    columns = {
-        "benchmark": pa.array([item.where.benchmark] * n, pa.string()),
-        "agent": pa.array([item.where.agent] * n, pa.string()),
-        "episode_id": pa.array(snapshots.episode_id[rows], pa.string()),
-        "t": pa.array(snapshots.t[rows], pa.int64()),
-        "head": pa.array([item.head] * n, pa.string()),
-        "logit": pa.array(logits, pa.float64(), mask=np.isnan(logits)),
-        "fold": pa.array([item.fold] * n, pa.int64()),
-        "truncated": pa.array(truncated, pa.bool_()),
-    }
-    return SCORES.check(pa.table(columns, schema=SCORES.schema))
+    parts = []
+    for head, values in zip(heads, columns, strict=True):
+        parts.append(
+            pa.table(
+                {
+                    "benchmark": pa.array([item.where.benchmark] * n, pa.string()),
+                    "agent": pa.array([item.where.agent] * n, pa.string()),
+                    "episode_id": pa.array(snapshots.episode_id[rows], pa.string()),
+                    "t": pa.array(snapshots.t[rows], pa.int64()),
+                    "head": pa.array([head] * n, pa.string()),
+                    "logit": pa.array(values, pa.float64(), mask=np.isnan(values)),
+                    "fold": pa.array([item.fold] * n, pa.int64()),
+                    "truncated": pa.array(truncated, pa.bool_()),
+                },
+                schema=spec.schema,
+            )
+        )
+    return {spec.name: spec.check(pa.concat_tables(parts))}

@@ -2,7 +2,8 @@
 
 Each (head, fold) is one task and one part: a killed run repeats only what it had not finished.
 Train episodes get out-of-fold logits; the final pair, fitted on the whole train pool, scores
-calibration and held-out.
+calibration and held-out. With `heads.shared` one encoder with both logits is fitted beside the
+pair, fold by fold; its scores have a table of their own, which no decision reads.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from cluster.head_stages import (
     Where,
     fit_memory,
     fold_part,
+    shared_part,
     snapshot_part,
 )
+from cluster.head_tokens import QUESTIONS, QuestionItem, question_part
 from cluster.pool import ItemError
 from cluster.progress import Progress
 from jobs.label import labels_hash, primary_label, require_label
 from sentinel.errors import UserError
 from sentinel.heads.config import HEADS as NAMES
-from sentinel.heads.config import HeadConfig
+from sentinel.heads.config import SHARED, HeadConfig
 from sentinel.heads.encoders import check_encoder
+from sentinel.tables import SHARED_SCORES
 
 if TYPE_CHECKING:
     from cluster.pool import Cluster
@@ -54,6 +58,11 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
     ]
     for benchmark in {where.benchmark for where in places}:
         check_encoder(HeadConfig.of(head_settings(config, benchmark)))
+    if config.heads.shared and config.heads.kind != "encoder":
+        raise UserError(
+            "heads.shared=true needs an encoder to share, and heads.kind is tfidf",
+            "set heads.kind=encoder, or heads.shared=false",
+        )
     hashes = {where: _input_hash(config, run_dir, where) for where in places}
     _snapshots(config, run_dir, cluster, hashes)
     items = [i for where in places for i in _folds(config, run_dir, cluster, where)]
@@ -63,6 +72,7 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
         if item not in missing:
             shutil.rmtree(item.checkpoints, ignore_errors=True)  # killed before it was removed
     failed: set[Where] = set()
+    without_shared: set[Where] = set()
     function, needs = _how(config, run_dir, cluster, missing)
     with Progress(
         HEADS, len(items), done=len(items) - len(missing), unit="fits", run_dir=run_dir
@@ -70,7 +80,7 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
         for item, result in cluster.map(HEADS, function, missing, progress=progress, **needs):
             where = item.where
             if isinstance(result, ItemError):
-                failed.add(where)
+                (without_shared if item.head == SHARED else failed).add(where)
                 log.error("%s of %s/%s: %s", item.name, where.benchmark, where.agent, result)
                 _metric(run_dir, where, event="fit_failed", item=item.name, cause=str(result))
                 continue
@@ -83,6 +93,25 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
     for where in places:
         if where not in failed:
             run_dir.compact(HEADS, where.benchmark, where.agent, ["scores"])
+    shared = {i.where for i in items if i.head == SHARED} - failed - without_shared
+    _beside(run_dir, cluster, [where for where in places if where in shared])
+
+
+def _beside(run_dir: RunDir, cluster: Cluster, places: list[Where]) -> None:
+    """Gather the scores of the shared encoder and measure them beside the pair's, once."""
+    new = []
+    for where in places:
+        place = SHARED_SCORES.name, where.benchmark, where.agent
+        before = run_dir.table_source(*place)
+        run_dir.compact(HEADS, where.benchmark, where.agent, [SHARED_SCORES.name])
+        if run_dir.table_source(*place) != before:
+            new.append(where)
+    for where, rows in cluster.map("heads beside", shared_part, new):
+        if isinstance(rows, ItemError):
+            rows.reraise()
+            continue
+        for row in rows:
+            _metric(run_dir, where, event="shared_encoder", **row)
 
 
 def _how(
@@ -134,15 +163,18 @@ def _gpu_share(run_dir: RunDir, cluster: Cluster, items: list[FoldItem]) -> floa
 def _snapshots(
     config: RunConfig, run_dir: RunDir, cluster: Cluster, hashes: dict[Where, str]
 ) -> None:
+    lacking = [where for where in hashes if not _done(run_dir, where, SNAPSHOTS, hashes)]
+    questions = _questions(config, run_dir, cluster, sorted({w.benchmark for w in lacking}))
     missing = [
         SnapshotItem(
             where,
             config.benchmark(where.benchmark).mapping(),
             primary_label(config, run_dir, where.benchmark),
             config.decide.drop_stopped,
+            head_settings(config, where.benchmark),
+            questions.get(where.benchmark, ""),
         )
-        for where in hashes
-        if not _done(run_dir, where, SNAPSHOTS, hashes)
+        for where in lacking
     ]
     for item in missing:
         require_label(run_dir, item.where.benchmark, item.where.agent, item.label)
@@ -153,6 +185,35 @@ def _snapshots(
         _commit(run_dir, item.where, SNAPSHOTS, result["tables"], hashes)
         rows = result["tables"][SNAPSHOTS].num_rows
         _metric(run_dir, item.where, event="snapshots", rows=rows, dropped=result["dropped"])
+
+
+def _questions(
+    config: RunConfig, run_dir: RunDir, cluster: Cluster, benchmarks: list[str]
+) -> dict[str, str]:
+    """The part of each benchmark that holds its questions' token ids; none for TF–IDF heads.
+
+    It is named by what it depends on: another encoder or task makes another part.
+    """
+    if config.heads.kind != "encoder":
+        return {}
+    items = {}
+    for name in benchmarks:
+        settings = head_settings(config, name)
+        tasks = run_dir.table_hash("tasks", name, None, without=("pool", "fold"))
+        digest = files.digest([VERSION, settings["encoder"], tasks])
+        where = Where(str(run_dir.root), name)
+        items[QuestionItem(where, f"{QUESTIONS}-{digest[:12]}", settings)] = digest
+    missing = [
+        i
+        for i, d in items.items()
+        if not run_dir.is_done(HEADS, i.where.benchmark, None, i.name, d)
+    ]
+    for item, tables in cluster.map(QUESTIONS, question_part, missing):
+        if isinstance(tables, ItemError):
+            tables.reraise()
+            continue
+        run_dir.commit(HEADS, item.where.benchmark, None, item.name, tables, items[item])
+    return {i.where.benchmark: i.name for i in items}
 
 
 def _folds(
@@ -167,7 +228,8 @@ def _folds(
     if device == "auto":
         nano = HeadConfig.of(settings).nano_world is not None
         device = "cuda" if cluster.gpus and not nano else "cpu"
-    for head in NAMES if judged else NAMES[1:]:
+    heads = NAMES if judged else NAMES[1:]
+    for head in (*heads, SHARED) if config.heads.shared and judged else heads:
         for fold in (*folds, None):
             yield FoldItem(where, head, fold, settings, config.heads.seed, device)
 
@@ -176,7 +238,7 @@ def head_settings(config: RunConfig, benchmark: str) -> dict[str, Any]:
     """The `heads` section for one benchmark: `encoder: nano` reads with that world's tokenizer."""
     from sentinel.nano import text_world
 
-    settings = config.heads.model_dump()
+    settings = config.heads.model_dump(exclude={"shared"})  # no fit depends on it
     if settings["encoder"] == "nano":
         item = config.benchmark(benchmark)
         settings["encoder"] = f"nano:{text_world(item.kind or item.name)}"

@@ -281,7 +281,9 @@ class HeadsConfig(Section):
     """Rows of a batch that one process reads at a time; None: its whole share."""
     checkpoint: bool = True
     """Keep the state of each epoch until the fit is done, to go on from after a kill."""
-    UNHASHED = frozenset({"device", "workers", "zero_stage", "micro_batch", "checkpoint"})
+    shared: bool = False
+    """Fit one encoder with both logits beside the pair; its scores never take the pair's place."""
+    UNHASHED = frozenset({"device", "workers", "zero_stage", "micro_batch", "checkpoint", "shared"})
 
     @property
     def encoder_name(self) -> str:

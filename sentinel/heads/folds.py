@@ -16,11 +16,15 @@ from sentinel.heads.tfidf import TfidfHead, fit_tfidf
 if TYPE_CHECKING:
     from sentinel.heads.fit import OnEpoch
     from sentinel.heads.strategy import Strategy
+    from sentinel.heads.tokens import Tokenized
 
 
 @dataclass(frozen=True)
 class FoldScores:
-    """`rows` (k,) of the snapshots, float64 `logits` (k,), and which did not fit the window."""
+    """`rows` (k,) of the snapshots, float64 `logits` (k,), and which did not fit the window.
+
+    The shared encoder's logits are (k, 2), in the order of `HEADS`.
+    """
 
     rows: np.ndarray
     logits: np.ndarray
@@ -39,8 +43,11 @@ def fit_fold(
     strategy: Strategy | None = None,
     checkpoints: Path | None = None,
     on_epoch: OnEpoch | None = None,
+    tokens: Tokenized | None = None,
 ) -> FoldScores:
     """Fit the head of a plan and score its rows; with `folder`, save the head there.
+
+    `tokens` are the ids of all snapshots where they are known; an encoder makes them otherwise.
 
     `strategy`, `checkpoints` and `on_epoch` are those of `sentinel.heads.fit.fit_head`; every
     process of a strategy gets the same scores, the first one saves.
@@ -55,8 +62,8 @@ def fit_fold(
         "train_rows": len(plan.train),
         "stop_rows": len(plan.stop),
     }
-    target = snapshots.target(plan.head)
     if config.kind == "tfidf":
+        target = snapshots.target(plan.head)
         rows = np.concatenate([plan.train, plan.stop])  # nothing to stop early
         head = fit_tfidf(snapshots.text[rows], target[rows], config, seed)
         logits = head.logits(snapshots.text[plan.score])
@@ -69,7 +76,7 @@ def fit_fold(
 
         strategy = strategy or Strategy(device, config.dtype)
         logits, truncated, extra = _encoder(
-            snapshots, plan, target, config, seed, folder, strategy, meta, checkpoints, on_epoch
+            snapshots, plan, tokens, config, seed, folder, strategy, meta, checkpoints, on_epoch
         )
     seconds = round(time.perf_counter() - started, 3)
     metrics = {**meta, **extra, "scored_rows": len(plan.score), "seconds": seconds}
@@ -92,7 +99,7 @@ def load_fold(folder: Path) -> Any:
 def _encoder(
     snapshots: Snapshots,
     plan: Plan,
-    target: np.ndarray,
+    tokens: Tokenized | None,
     config: HeadConfig,
     seed: int,
     folder: Path | None,
@@ -106,9 +113,11 @@ def _encoder(
     from sentinel.heads.tokens import tokenize
 
     tokenizer, specials = head_tokenizer(config)
-    tokens = tokenize(tokenizer, snapshots.text.tolist())
+    if tokens is None:
+        tokens = tokenize(tokenizer, snapshots.text.tolist())
+    target = snapshots.targets(plan.head)
     with seeded(seed):
-        model = build_model(config, tokenizer.get_vocab_size(), specials)
+        model = build_model(config, tokenizer.get_vocab_size(), specials, target.shape[1])
     fit = fit_head(
         model,
         tokens,
@@ -139,4 +148,4 @@ def _encoder(
         "truncated_train": float(cut.mean()) if cut.size else 0.0,
         "truncated_score": float(truncated.mean()) if truncated.size else 0.0,
     }
-    return found[:, 0], truncated, extra
+    return found[:, 0] if found.shape[1] == 1 else found, truncated, extra

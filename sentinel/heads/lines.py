@@ -99,6 +99,14 @@ class LineTokens:
             for row in pieces
         ]
 
+    def piece(self, piece: str) -> np.ndarray:
+        """int32 ids of a line or text that was read before."""
+        return self._known[piece]
+
+    def remember(self, pieces: Iterable[str], tokens: Iterable[np.ndarray]) -> None:
+        """Take over what another reader of the same tokenizer has read."""
+        self._known.update(zip(pieces, tokens, strict=True))
+
     def learn(self, pieces: Sequence[str]) -> None:
         """Read the pieces that are new, in one batch."""
         new = [p for p in dict.fromkeys(pieces) if p not in self._known]
