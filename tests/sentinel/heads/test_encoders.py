@@ -11,8 +11,9 @@ import pytest
 from made_episodes import made_episode, made_tasks
 from tiny_encoders import FAMILIES, WINDOWS, write_encoder
 
+from sentinel.audit.refits import loop_row, one_fold
 from sentinel.errors import UserError
-from sentinel.heads.config import CORRECTNESS, HeadConfig
+from sentinel.heads.config import CORRECTNESS, HEADS, HeadConfig
 from sentinel.heads.encoders import check_encoder, window_of
 from sentinel.heads.folds import fit_fold, load_fold
 from sentinel.heads.live import open_heads
@@ -156,3 +157,38 @@ def test_windows_of_published_shapes() -> None:
     assert window_of(t.BertConfig()) == window_of(t.DistilBertConfig()) == 512
     assert window_of(t.ModernBertConfig()) == 8192
     assert window_of(t.T5Config()) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["nano", "tfidf", *FAMILIES])
+def test_shuffled_labels_teach_no_encoder_anything(family: str, folders: dict[str, Path]) -> None:
+    """Labels permuted over episodes, the same folds, the heads' own training: chance, for both
+    heads, within three standard deviations of the mean of per-fold AUROCs; true labels are not."""
+    tasks = {t["task_id"]: {**t, "pool": "train"} for t in made_tasks(240, groups=40)}
+    for number, task in enumerate(sorted({t["group"] for t in tasks.values()})):
+        for row in tasks.values():
+            if row["group"] == task:
+                row["fold"] = number % 3
+    episodes = [made_episode(t) for t in tasks.values()]
+    correct = {e.episode_id: "visits" in (e.action or "") for e in episodes}
+    made = build(episodes, tasks, correct)[0]
+    settings = config(
+        folders.get(family, Path("nano")),
+        kind="tfidf" if family == "tfidf" else "encoder",
+        width=32,
+        layers=1,
+        epochs=3,
+        prefixes=1,
+        learning_rate=5e-3,
+        max_train_tokens=64,
+        max_score_tokens=64,
+    )
+    for head in HEADS:
+        found = {f: one_fold(made, head, f, settings, 5 + f, shuffle=11) for f in range(3)}
+        row = loop_row(head, family, found)
+        assert row["folds"] == 3
+        assert row["missing"] == 0
+        assert row["passed"], row
+    told = {f: one_fold(made, CORRECTNESS, f, settings, 5 + f) for f in range(3)}
+    true = loop_row(CORRECTNESS, family, told)
+    assert true["fold_mean"] > true["high"], true
