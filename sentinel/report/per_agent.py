@@ -21,7 +21,7 @@ NUMBERS = {
     "phi-4-mini": 7,
 }
 """The paper's own agents keep their figures; others take the free numbers in turn."""
-COLUMNS = ("benchmark", "agent", "figure", "panel", "series", "x", "y", "n")
+COLUMNS = ("benchmark", "agent", "figure", "panel", "series", "x", "y")
 
 
 @dataclass(frozen=True, slots=True)
