@@ -39,6 +39,17 @@ def test_the_recipe_has_three_agents_and_the_demo_names_them():
     assert [a.name for a in config.agents] == [s.name for s in recipe.agents]
 
 
+def test_the_recipe_of_the_shared_task_is_found_by_the_benchmarks_kind():
+    from jobs import config_files as files
+    from jobs.train_nano import _recipe
+
+    mapping = files.resolve("benchmarks", "ehrsql2024-mimic4-demo", CONFIGS)
+    path = _recipe(mapping)
+    assert path == Path("configs/nano/ehrsql2024.yaml")
+    recipe = Recipe.from_mapping(yaml.safe_load((CONFIGS.parent / path).read_text()))
+    assert [s.name for s in recipe.agents] == ["ehrsql2024-able"]
+
+
 @pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.skipif(not DATA, reason="SENTINEL_TEST_DATA names no benchmark data")
