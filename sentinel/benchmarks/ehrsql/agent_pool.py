@@ -36,7 +36,7 @@ def same_text(text: str) -> str:
 
 def keys(task: Task) -> list[tuple[str, ...]]:
     """What no question of another pool may share: text, (group, values), gold query."""
-    found = [("text", same_text(task.text))]
+    found: list[tuple[str, ...]] = [("text", same_text(task.text))]
     if task.gold is not None:
         found.append(("gold", " ".join(task.gold.lower().split())))
     values = task.meta.get("value")

@@ -26,7 +26,7 @@ NULLS = (
 )
 """Texts that are no value, as the authors' own reader had it."""
 _OPEN: Mapping[str, Callable[[IO[bytes]], Any]] = {
-    "": lambda raw: io.BufferedReader(raw, 1 << 20),  # type: ignore[arg-type]
+    "": lambda raw: io.BufferedReader(raw, 1 << 20),
     ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
     ".xz": lambda raw: lzma.LZMAFile(raw),  # noqa: SIM115  (closed by the caller)
 }
