@@ -25,7 +25,7 @@ from cluster.probe_stages import (
     scorer_part,
 )
 from cluster.progress import Progress
-from jobs.label import primary_label, require_label
+from jobs.label import labels_hash, primary_label, require_label
 from sentinel.errors import UserError
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ def _rounds(
         place = where.benchmark, where.agent
         label = primary_label(config, run_dir, where.benchmark)
         require_label(run_dir, *place, label)
-        tables = [run_dir.table_hash(name, *place) for name in ("episodes", "turns", "labels")]
+        tables = [run_dir.table_hash(name, *place) for name in ("episodes", "turns")]
+        tables.append(labels_hash(run_dir, *place, label))
         # The cascade has pools and folds of its own.
         tasks = run_dir.table_hash("tasks", where.benchmark, None, without=("pool", "fold"))
         settings = {name: getattr(config.cascade, name) for name in _OF_ROUNDS}
@@ -160,7 +161,9 @@ def _hash(config: RunConfig, run_dir: RunDir, item: ScorerItem, source: str) -> 
     settings = {name: item.cascade[name] for name in _OF_SCORES}
     parts = [source, settings, item.mode, item.scorer, item.layer]
     if item.layer is not None:
-        parts.append(run_dir.table_hash("activations", item.where.benchmark, item.where.agent))
+        # Not the hash of its content: of a large model's run it holds gigabytes.
+        place = item.where.benchmark, item.where.agent
+        parts.append(run_dir.table_source("activations", *place))
     if item.scorer == "heads":
         parts.append(config.heads.hash("folds"))
     return files.digest(parts)

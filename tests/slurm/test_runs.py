@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -170,6 +172,48 @@ def test_preempted_requeued_and_out_of_time_all_end_like_an_undisturbed_run(
         assert lines(root) == 60  # no finished episode ran again
     assert restarts(first) == 2
     assert leftovers() == []
+
+
+def test_a_failed_node_costs_what_was_in_flight(
+    tmp_path: Path, slow_agent: tuple[Path, Path]
+) -> None:
+    """Its processes vanish at once, Slurm finds the node down and queues the job again."""
+    config, slow = slow_agent
+    calm, root = (tmp_path / "runs" / n for n in ("calm", "failed"))
+    argv = ["collect", str(config), "--run-dir", str(calm), "--on", "debug"]
+    assert cli.main(argv) == 0
+    slow.touch()
+    job = submit(config, root, "site.nodes=2", command="collect")
+    until(lambda: lines(root) >= 5)
+    space = space_of("n2")
+    nets = {p: Path(f"/proc/{p}/ns/net") for p in processes(job)}
+    killed = [p for p, net in nets.items() if net.exists() and str(net.readlink()) == space]
+    assert killed
+    for pid in killed:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    down = ["scontrol", "update", "nodename=n2", "state=down", "reason=power"]
+    subprocess.run(down, check=True, timeout=60)
+    try:
+        until(lambda: restarts(job) == 1)
+        until(lambda: not processes(job), 60)
+        half = lines(root)
+        assert 5 <= half < 60
+    finally:
+        up = ["scontrol", "update", "nodename=n2", "state=resume"]
+        subprocess.run(up, check=False, capture_output=True, timeout=60)  # it may be back
+        slow.unlink()
+    until(lambda: set(ended(root).values()) == {"done"})
+    for name in ("episodes", "turns", "tasks"):
+        assert tables.diff(name, RunDir(calm).read(name), RunDir(root).read(name)) == []
+    assert lines(root) == 60  # no finished episode ran again
+    until(lambda: leftovers() == [], 60)  # the other rank leaves a moment later
+
+
+def space_of(node: str) -> str:
+    """The network namespace of a node, as its processes show it."""
+    words = ["srun", "-w", node, "-N1", "-n1", "--mem=100", "readlink", "/proc/self/ns/net"]
+    return out(*words)
 
 
 def test_cancelling_leaves_no_process_port_or_folder(
