@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sentinel.agent.react import Dialect
 from sentinel.benchmarks.base import DataError, Environment, Task
+from sentinel.benchmarks.webshop import frozen
 from sentinel.benchmarks.webshop.catalogue import Catalogue, load
 from sentinel.benchmarks.webshop.environment import Shop, WebshopEnvironment
 from sentinel.benchmarks.webshop.goals import Goal, make_goals
@@ -47,8 +48,9 @@ class WebshopBenchmark:
 
     `products_file` and `attributes_file` are the user's; `seed` draws prices and caps;
     `goals_per_product` keeps so many option combinations of each product (None: all); `silent`
-    answers an invalid action with the same page and no word, as the original does. One catalogue
-    and index serve all episodes of a process.
+    answers an invalid action with the same page and no word, as the original does. `tasks_file`
+    holds the frozen goals (`sentinel freeze`); None makes them anew, which gives the same ones. One
+    catalogue and index serve all episodes of a process.
     """
 
     dialect = Dialect(act="ACTION", final=None, abstain=None)
@@ -63,6 +65,7 @@ class WebshopBenchmark:
         seed: int = 0,
         goals_per_product: int | None = None,
         silent: bool = False,
+        tasks_file: str | None = None,
     ) -> None:
         if goals_per_product is not None and goals_per_product < 1:
             raise UserError(
@@ -71,6 +74,7 @@ class WebshopBenchmark:
         self.name, self.seed, self.silent = name, seed, silent
         self.products_file, self.attributes_file = products_file, attributes_file
         self.goals_per_product = goals_per_product
+        self.tasks_file = None if tasks_file is None else Path(tasks_file).absolute()
         self._goals: dict[str, Goal] | None = None
 
     @property
@@ -84,16 +88,38 @@ class WebshopBenchmark:
         return self.shop.catalogue
 
     def goals(self) -> Mapping[str, Goal]:
-        """Goal id → goal, sorted by id."""
+        """Goal id → goal, sorted by id. Raises DataError where they are not what was frozen."""
         if self._goals is None:
-            made = make_goals(self.catalogue, self.seed, self.goals_per_product)
-            if not made:
-                raise DataError(
-                    f"{self.attributes_file} holds no instruction, so there is no goal",
-                    "name items_ins_v2*.json, which has `instruction` fields",
-                )
-            self._goals = {g.goal_id: g for g in made}
+            if self.tasks_file is None:
+                self._goals = self._made(self.goals_per_product)
+            else:
+                digest = self.catalogue.digest
+                every = self._made(None)
+                self._goals = frozen.read(self.tasks_file, every, catalogue=digest, seed=self.seed)
         return self._goals
+
+    def _made(self, per_product: int | None) -> dict[str, Goal]:
+        made = make_goals(self.catalogue, self.seed, per_product)
+        if not made:
+            raise DataError(
+                f"{self.attributes_file} holds no instruction, so there is no goal",
+                "name items_ins_v2*.json, which has `instruction` fields",
+            )
+        return {g.goal_id: g for g in made}
+
+    def freeze(self, path: Path | None = None) -> Path:
+        """Write the goal file, to `tasks_file` unless another is named; returns where.
+
+        Raises UserError where neither is given.
+        """
+        path = path or self.tasks_file
+        if path is None:
+            raise UserError(
+                f"{self.name}: no file to freeze the goals to", "set tasks_file, or give --out"
+            )
+        goals = self._made(self.goals_per_product)
+        frozen.write(goals, catalogue=self.catalogue.digest, seed=self.seed, path=path)
+        return path
 
     def tasks(self) -> Sequence[Task]:
         """Every goal, in the order of ids."""

@@ -183,6 +183,31 @@ def test_files_that_cannot_be_used_are_named(tmp_path):
         shop(tmp_path, goals_per_product=0)
 
 
+def test_frozen_goals_are_read_back_and_refused_when_they_changed(tmp_path):
+    file = tmp_path / "made" / "tasks.json"
+    filed = shop(tmp_path, goals_per_product=2, tasks_file=str(file))
+    with pytest.raises(DataError, match=r"not frozen yet.*sentinel freeze"):
+        filed.prepare(tmp_path)
+    assert filed.freeze() == file
+    fresh = shop(tmp_path, goals_per_product=2)
+    assert filed.tasks() == fresh.tasks()
+    assert filed.fingerprint() == fresh.fingerprint()
+    assert "hand made" not in file.read_text()  # ids, caps and hashes; nothing of the catalogue
+    with pytest.raises(DataError, match="has changed under its id"):
+        shop(tmp_path, seed=5, tasks_file=str(file)).tasks()
+    bare = [product("B000000001", "Clay Flower Pot", customization_options=""), *PRODUCTS[1:]]
+    longer = [*PRODUCTS, product("B000000077", "One More Pot")]
+    for name, items, said in (("a", bare, "is missing"), ("b", longer, "frozen with catalogue")):
+        (tmp_path / name).mkdir()
+        with pytest.raises(DataError, match=said):
+            shop(tmp_path / name, items, tasks_file=str(file)).tasks()
+    file.write_text("{}")
+    with pytest.raises(DataError, match="cannot be read"):
+        shop(tmp_path, tasks_file=str(file)).tasks()
+    with pytest.raises(UserError, match="no file to freeze"):
+        fresh.freeze()
+
+
 @pytest.mark.data
 @pytest.mark.skipif(not DATA, reason="SENTINEL_TEST_DATA names no benchmark data")
 def test_the_small_catalogue_of_the_original():
