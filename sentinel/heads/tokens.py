@@ -71,13 +71,6 @@ class Tokenized:
             ids[at, before + room : length] = specials.after
         return ids, np.arange(width) < lengths[:, None]
 
-    def packed(
-        self, rows: np.ndarray, specials: Specials, window: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The same rows end to end, unpadded: (N,) int64 ids and the (b,) lengths, N in all."""
-        ids, mask = self.batch(rows, specials, window)
-        return ids[mask], mask.sum(axis=1)
-
     def to_table(self) -> pa.Table:
         """As an Arrow table of one column `ids`, a row per text."""
         import pyarrow as pa

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,3 +99,37 @@ def test_encoders_without_padding_or_tokenizer_are_refused(tmp_path: Path) -> No
         with_specials(small_tokenizer(("[CLS]",)), "small")
     with pytest.raises(UserError, match=r"tokenizer\.json"):
         open_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_end_is_kept_whatever_side_a_tokenizer_cuts_and_pads_on(side: str) -> None:
+    tokenizer = small_tokenizer()
+    tokenizer.enable_truncation(4, direction=side)
+    tokenizer.enable_padding(direction=side)
+    ready, specials = with_specials(tokenizer, "small")
+    text = "select a from b where c = 1"
+    whole = small_tokenizer().encode(text, add_special_tokens=False).ids
+    assert len(whole) > 10
+    tokens = tokenize(ready, [text, "b"])
+    ids, mask = tokens.batch(np.arange(2), specials, 8)
+    assert ids[0].tolist() == [1, *whole[-6:], 2]
+    assert ids[1][mask[1]].tolist() == [1, *small_tokenizer().encode("b").ids, 2]
+    assert mask[1].tolist() == sorted(mask[1].tolist(), reverse=True)  # padded on the right
+    assert tokens.truncated(specials, 8).tolist() == [True, False]
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows_of_ids)
+def test_ids_survive_a_table_and_rows_end_to_end(rows: list[list[int]]) -> None:
+    tokens = flat(rows)
+    again = Tokenized.from_table(tokens.to_table())
+    np.testing.assert_array_equal(again.ids, tokens.ids)
+    np.testing.assert_array_equal(again.starts, tokens.starts)
+    assert (again.ids.dtype, again.starts.dtype) == (np.int32, np.int64)
+    tail = Tokenized.from_table(tokens.to_table().slice(1))
+    np.testing.assert_array_equal(tail.ids, tokens.take(np.arange(1, len(rows))).ids)
+
+
+def test_another_table_is_no_table_of_ids() -> None:
+    with pytest.raises(ValueError, match="not a table of token ids"):
+        Tokenized.from_table(pa.table({"ids": [1, 2]}))
