@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
+_EVENTS = ("death", "collected", "fit", "fit_failed")
+
 
 def causes(metrics: Path, stage: str) -> list[str]:
     """One line per cause, with how often it was met, in order of first appearance.

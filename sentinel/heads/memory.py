@@ -14,6 +14,9 @@ MARGIN = 1.15
 CONTEXT_BYTES = 2**30
 """The CUDA context and the libraries of one process, which torch's own count leaves out."""
 
+MOST = 64
+"""Fits on one GPU at most. (From 100 on, four decimals would not tell the numbers apart.)"""
+
 
 @dataclass(frozen=True)
 class Peak:
@@ -75,5 +78,5 @@ def gpu_share(peak: Peak) -> float:
     """
     if not peak.fit or not peak.device:
         return 1.0
-    fits = max(1, int(peak.device / (peak.fit * MARGIN + CONTEXT_BYTES)))
+    fits = min(max(1, int(peak.device / (peak.fit * MARGIN + CONTEXT_BYTES))), MOST)
     return math.floor(10_000 / fits) / 10_000
