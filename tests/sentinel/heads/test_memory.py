@@ -42,5 +42,7 @@ def test_a_cpu_measures_nothing_and_leaves_the_random_state_alone() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_counts_what_a_fit_takes() -> None:
     small, large = (measure(HeadConfig(batch_size=n), "cuda") for n in (4, 32))
-    assert small.fit is not None and large.fit is not None and large.device is not None
+    assert small.fit is not None
+    assert large.fit is not None
+    assert large.device is not None
     assert 0 < small.fit < large.fit < large.device
