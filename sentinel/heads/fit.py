@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import torch
 from sentinel.heads.batches import Batches, bucketed, class_weights, masked_loss
 from sentinel.heads.checkpoint import Checkpoints, signature
 from sentinel.heads.config import HeadConfig, HeadFailure
-from sentinel.heads.model import HeadModel
+from sentinel.heads.model import HeadModel, attention, fastest_attention
 from sentinel.heads.score import score_tokens
 from sentinel.heads.strategy import Strategy, micro_steps
 from sentinel.heads.tokens import Specials, Tokenized
@@ -89,7 +89,10 @@ def fit_head(
         saved = Checkpoints(checkpoints, signature(made_of), strategy)
     fit, rng = Fit(model), _generator(seed)
     best, kept, step = -np.inf, None, 0
-    with seeded(seed + strategy.rank):
+    with ExitStack() as held:
+        held.enter_context(seeded(seed + strategy.rank))
+        if config.dtype == "bfloat16":  # what flash-attention wants, where it is
+            held.enter_context(attention(model, fastest_attention(model, strategy.device)))
         if saved is not None and (found := saved.load()) is not None:
             done, kept = found
             fit.history, fit.best_epoch, step = done["history"], done["best_epoch"], done["step"]
