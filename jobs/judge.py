@@ -10,6 +10,7 @@ error, and the next run asks about it again.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,7 +60,7 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
         run_dir.compact(LABEL, where.benchmark, where.agent, ["labels", "judgements"])
 
 
-def check_start(config: RunConfig, run_dir: RunDir, stages: tuple[str, ...] | list[str]) -> None:
+def check_start(config: RunConfig, run_dir: RunDir, stages: Sequence[str]) -> None:
     """What can be known of the judge before anything runs.
 
     Raises UserError for a label of a judge that the run does not have, a key that is missing or

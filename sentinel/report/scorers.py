@@ -123,4 +123,4 @@ def _agreement(path: Path) -> dict[str, Any] | None:
             f"{path} cannot be read ({error})",
             "import the sheets again: sentinel judge-audit import RUN_DIR SHEET SHEET",
         ) from error
-    return value  # type: ignore[no-any-return]
+    return value
