@@ -104,9 +104,9 @@ def _items(config: RunConfig, run_dir: RunDir, cluster: Cluster, where: Where) -
     for name, settings in ((BATTERY, battery), (SCREEN, screen)):
         found[PoolItem(where, name, settings)] = files.digest([VERSION, pool_hash, settings])
     for item in _refits(config, run_dir, cluster, where):
-        settings = {**item.heads, "device": None}
+        heads = {**item.heads, "device": None}
         found[item] = files.digest(
-            [VERSION, pool_hash[:1], settings, item.seed, item.shuffle, item.name]
+            [VERSION, pool_hash[:1], heads, item.seed, item.shuffle, item.name]
         )
     return found
 

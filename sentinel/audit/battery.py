@@ -57,8 +57,8 @@ def _of_target(
 
     for variant, logits in (("t=T", pool.logits[head]), ("t=0", pool.first_logits[head])):
         missing = bool(np.isnan(logits[use]).all())
-        why = "undefined: the head could not be fitted" if missing else None
-        yield auroc("head", variant, logits[use], why)
+        cause = "undefined: the head could not be fitted" if missing else None
+        yield auroc("head", variant, logits[use], cause)
     (question,) = out_of_fold(pool.question[use], [positive], fold, how["seed"])
     yield auroc("question-only", "-", question)
     shuffled = [permuted(positive, how["seed"], k) for k in range(permutations)]

@@ -129,9 +129,9 @@ def _panels(m: Monitor) -> Iterator[_Panel]:
         bins = (m.evaluation.get("reliability", {}).get(name) or {}).get("bins", ())
         kept = [b for b in bins if b["n"]]
         title = name.replace("head_", "correctness head, ")
-        x, y = [b["confidence"] for b in kept], [b["accuracy"] for b in kept]
+        stated, right = [b["confidence"] for b in kept], [b["accuracy"] for b in kept]
         if kept:
-            lines.append(figures.Line(title, x, y, color, dashed=dashed, dots=True))
+            lines.append(figures.Line(title, stated, right, color, dashed=dashed, dots=True))
     yield _Panel(
         "(c) reliability",
         lines,
