@@ -6,15 +6,15 @@ import json
 from collections import Counter
 from pathlib import Path
 
-_EVENTS = ("death", "collected", "fit", "fit_failed")
+_EVENTS = ("death", "collected", "judged", "fit", "fit_failed")
 
 
 def causes(metrics: Path, stage: str) -> list[str]:
     """One line per cause, with how often it was met, in order of first appearance.
 
-    Deaths of workers (`event: death`), and agents that stopped before their end or whose answers
-    could not all be judged (the last word of each agent counts: one that went on since has not
-    stopped). A torn line is passed over.
+    Deaths of workers (`event: death`), agents that stopped before their end or whose answers could
+    not all be judged, and fits that failed (the last word of each counts: one that went on since
+    has not stopped). A torn line is passed over.
     """
     deaths: Counter[str] = Counter()
     stopped: dict[str, str | None] = {}
@@ -25,7 +25,7 @@ def causes(metrics: Path, stage: str) -> list[str]:
     for line in raw.split(b"\n"):
         try:
             row = json.loads(line)
-            if row["stage"] != stage or row["event"] not in ("death", "collected", "judged"):
+            if row["stage"] != stage or row["event"] not in _EVENTS:
                 continue
             where = f"{row['benchmark']}/{row['agent']}"
             if row["event"] == "death":
@@ -33,6 +33,9 @@ def causes(metrics: Path, stage: str) -> list[str]:
             elif row["event"] == "judged":
                 n, cause = row["unjudged"], row["cause"]
                 stopped[where] = f"{where}: {n} answers without a verdict: {cause}" if n else None
+            elif row["event"] in ("fit", "fit_failed"):
+                name, cause = f"{where} {row['item']}", row.get("cause")
+                stopped[name] = f"{name} stopped: {cause}" if cause else None
             else:
                 cause = row.get("stopped")
                 stopped[where] = f"{where} stopped: {cause}" if cause else None
