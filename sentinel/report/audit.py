@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sentinel import tables
+from sentinel.report import shared_encoder
 from sentinel.report.blocks import (
     Cell,
     Data,
@@ -58,7 +59,11 @@ def section(run: Run) -> Section:
         "audit",
         "Audit battery (Appendix A)",
         "Train pool, out-of-fold: does a head read the outcome, or an artefact? " + _verdict(found),
-        (_baselines(found, data), _controls(found, data), _seeds(found, data), encoder_rule(run)),
+        (
+            *(_baselines(found, data), _controls(found, data), _seeds(found, data)),
+            encoder_rule(run),
+            *shared_encoder.views(run),
+        ),
     )
 
 
@@ -211,7 +216,11 @@ def encoder_rule(run: Run) -> TableView:
     """The rule on another encoder (Appendix C), from `sentinel compare-encoders`."""
     found = list(encoder_rows(run.encoder_rule))
 
+    asked = run.encoder_rule.get("against")
+
     def adopted(row: Row) -> Cell | str:
+        if asked is not None and row["against"] != asked:
+            return ""  # the cheap baseline stands beside; nobody asks to adopt it
         if row["adopted"] is None:
             return undefined(str(row["note"] or "undefined"))
         return "adopt" if row["adopted"] else "keep"
