@@ -15,8 +15,9 @@ from sentinel.heads.tfidf import TfidfHead, fit_tfidf
 
 if TYPE_CHECKING:
     from sentinel.heads.fit import OnEpoch
+    from sentinel.heads.model import HeadModel
     from sentinel.heads.strategy import Strategy
-    from sentinel.heads.tokens import Tokenized
+    from sentinel.heads.tokens import Specials, Tokenized
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,10 @@ def _encoder(
     )
     scored = tokens.take(plan.score)
     with seeded(seed):
-        found = spread_scores(strategy, fit.model, scored, specials, config.max_score_tokens)
+        if checkpoints is not None and strategy.world == 1:
+            found = _resumed(strategy, fit.model, scored, specials, config, checkpoints)
+        else:
+            found = spread_scores(strategy, fit.model, scored, specials, config.max_score_tokens)
     truncated = scored.truncated(specials, config.max_score_tokens)
     cut = tokens.truncated(specials, config.max_train_tokens)[plan.train]
     if folder is not None and strategy.rank == 0:
@@ -149,3 +153,20 @@ def _encoder(
         "truncated_score": float(truncated.mean()) if truncated.size else 0.0,
     }
     return found[:, 0] if found.shape[1] == 1 else found, truncated, extra
+
+
+def _resumed(
+    strategy: Strategy,
+    model: HeadModel,
+    tokens: Tokenized,
+    specials: Specials,
+    config: HeadConfig,
+    checkpoints: Path,
+) -> np.ndarray:
+    """The scores, those kept that a killed pass of the same head has left."""
+    from sentinel.heads.store import ScoreStore, head_key, score_new
+
+    window = config.max_score_tokens
+    outputs = int(model.out.out_features)
+    store = ScoreStore(checkpoints / "scores.bin", head_key(model, specials, window), outputs)
+    return score_new(model, tokens, specials, window, store, device=strategy.device)

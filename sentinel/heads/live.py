@@ -70,10 +70,13 @@ class LiveEpisode:
     def __init__(self, heads: LiveHeads, tokens: LineTokens) -> None:
         self._heads = heads
         self._tokens = tokens
+        self._last: tuple[str, np.ndarray] | None = None
 
     def score(self, text: str) -> np.ndarray:
-        """(outputs,) float64 logits of the text so far."""
-        return self._heads.score_ids([self._tokens.ids(text)])[0]
+        """(outputs,) float64 logits of the text so far; asked again (gate, stop), they are kept."""
+        if self._last is None or self._last[0] != text:
+            self._last = text, self._heads.score_ids([self._tokens.ids(text)])[0]
+        return self._last[1].copy()
 
 
 class LiveTfidf:

@@ -67,11 +67,21 @@ def score_heads(models: Sequence[Any], prepared: Prepared, *, device: str = "cpu
     The models are moved to `device`, where they stay. Raises HeadFailure for a logit that is not
     finite.
     """
+    found = read_batches(models, prepared, prepared.batches, device=device)
+    out = np.zeros_like(found)
+    if prepared.batches:
+        out[np.concatenate(prepared.batches)] = found
+    return out[prepared.index]
+
+
+def read_batches(
+    models: Sequence[Any], prepared: Prepared, batches: Sequence[np.ndarray], *, device: str
+) -> np.ndarray:
+    """Logits of some of the batches, a row per row of theirs, in their order (`score_heads`)."""
     import torch
 
     from sentinel.heads.model import attention, fastest_attention
 
-    outputs = [int(model.out.out_features) for model in models]
     parts = []
     with ExitStack() as settings:
         settings.enter_context(torch.inference_mode())
@@ -79,7 +89,7 @@ def score_heads(models: Sequence[Any], prepared: Prepared, *, device: str = "cpu
             settings.callback(model.train, model.training)
             model.eval().to(device)
         names = [fastest_attention(model, device) for model in models]
-        for rows in prepared.batches:
+        for rows in batches:
             ids, mask = prepared.distinct.batch(rows, prepared.specials, prepared.window)
             batch = torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
             logits = []
@@ -88,16 +98,14 @@ def score_heads(models: Sequence[Any], prepared: Prepared, *, device: str = "cpu
                     logits.append(model(*batch).double())
             parts.append(torch.cat(logits, dim=1))
         # Fetched at the end: a GPU computes on while the next batches are laid out.
-        found = torch.cat(parts).cpu().numpy() if parts else np.zeros((0, sum(outputs)))
+        outputs = sum(int(model.out.out_features) for model in models)
+        found = torch.cat(parts).cpu().numpy() if parts else np.zeros((0, outputs))
     if not np.isfinite(found).all():
         broken = int((~np.isfinite(found)).any(axis=1).sum())
         raise HeadFailure(
             f"the logits of {broken} prefixes are not finite (attention {', '.join(set(names))})"
         )
-    out = np.zeros((len(prepared.distinct), sum(outputs)))
-    if prepared.batches:
-        out[np.concatenate(prepared.batches)] = found
-    return out[prepared.index]
+    return np.asarray(found)
 
 
 def score_tokens(
