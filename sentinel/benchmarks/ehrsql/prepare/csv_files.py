@@ -18,8 +18,8 @@ import pyarrow.csv
 
 from sentinel.benchmarks.base import DataError
 
-BLOCK = 8 << 20
-"""Bytes of CSV text per batch: what bounds memory."""
+BLOCK = 2 << 20
+"""Bytes of CSV text per batch, of which Arrow reads at most 32 ahead: what bounds memory."""
 NULLS = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
     *("<NA>", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"),

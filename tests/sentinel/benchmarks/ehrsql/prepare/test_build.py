@@ -372,7 +372,7 @@ def test_memory_does_not_follow_the_size_of_the_files(tmp_path):
     with chart.open("w") as stream:
         stream.write("ROW_ID,SUBJECT_ID,HADM_ID,ICUSTAY_ID,ITEMID,CHARTTIME,VALUENUM,VALUEUOM\n")
         stream.write(row.format(1))
-        stream.writelines(["1,1,11,21,9999,2099-02-02 00:00:00,80,bpm\n" * 1000] * 1000)
+        stream.writelines(["1,1,11,21,9999,2099-02-02 00:00:00,80,bpm\n" * 1000] * 4000)
     code = (
         "import resource, sys\n"
         "from pathlib import Path\n"
@@ -388,8 +388,8 @@ def test_memory_does_not_follow_the_size_of_the_files(tmp_path):
         capture_output=True, text=True, cwd=ROOT, timeout=120, check=True,
     )  # fmt: skip
     size = chart.stat().st_size / 2**20
-    assert size > 40
-    assert int(done.stdout) < 200  # MB: a batch in its forms, not the file
+    assert size > 160
+    assert int(done.stdout) < 140  # MB: what is read ahead, not the file
     with closing(sqlite3.connect(tmp_path / "db.sqlite")) as db:
         assert db.execute("select count(*) from chartevents").fetchone() == (1,)
 
