@@ -9,7 +9,7 @@ from typing import Any
 from sentinel.errors import UserError
 from sentinel.judge.prompt import PREFIX
 from sentinel.judge.rules import JUDGED, UNJUDGED
-from sentinel.report.blocks import Data, Facts, Head, Section, TableView, count, text
+from sentinel.report.blocks import Data, Facts, Head, Section, TableView, count, text, visible
 from sentinel.report.load import Run
 from sentinel.report.results import who
 from sentinel.sql.compare import SCORERS
@@ -57,7 +57,7 @@ def scorers(run: Run) -> tuple[tuple[str, str], ...]:
     """Name, behaviour and pinned version of every label that the run has."""
     found = run.table("labels").group_by(["label", "version"]).aggregate([]).to_pylist()
     pairs = sorted((str(row["label"]), str(row["version"])) for row in found)
-    return tuple((label, _words(label, version)) for label, version in pairs)
+    return tuple((visible(label), visible(_words(label, version))) for label, version in pairs)
 
 
 def _words(label: str, version: str) -> str:
@@ -100,7 +100,7 @@ def facts(found: dict[str, Any]) -> tuple[tuple[str, str], ...]:
         )
     kappa = "undefined (one verdict throughout)"
     return (
-        ("judge", str(found["label"])),
+        ("judge", visible(found["label"])),
         ("cases", f"{found['cases']} of {found['population']}, drawn with seed {found['seed']}"),
         ("Cohen's κ of the raters", kappa if found["kappa"] is None else f"{found['kappa']:.3f}"),
         ("cases on which the raters differ", str(found["disputed"])),

@@ -21,6 +21,7 @@ from sentinel.report.render import render_report
 
 SECTIONS = {
     "paper",
+    "scorers",
     "figures",
     "screen",
     "audit",
