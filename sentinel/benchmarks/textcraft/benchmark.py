@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -109,11 +110,24 @@ class TextcraftBenchmark:
 
     @cached_property
     def _frozen(self) -> tuple[dict[str, Goal], str]:
-        asked = {"recipes": self.folder.sha256, "preset": self.preset.name, "seed": self.seed}
-        if self.tasks_file is not None:
-            return frozen.read(self.tasks_file, **asked)
-        goals = make_goals(self.folder.book, self.preset, self.seed)
-        return goals, frozen.content_hash(frozen.content(goals, **asked))
+        if self.tasks_file is None:
+            goals = make_goals(self.folder.book, self.preset, self.seed)
+            return goals, frozen.content_hash(self._content(goals))
+        return frozen.read(
+            self.tasks_file,
+            recipes=self.folder.sha256,
+            preset=self.preset.name,
+            seed=self.seed,
+        )
+
+    def _content(self, goals: Mapping[str, Goal]) -> dict[str, Any]:
+        """What a task file says."""
+        return frozen.content(
+            goals,
+            recipes=self.folder.sha256,
+            preset=self.preset.name,
+            seed=self.seed,
+        )
 
     def freeze(self, path: Path | None = None) -> Path:
         """Write the task file, to `tasks_file` unless another is named; returns where.
@@ -126,8 +140,7 @@ class TextcraftBenchmark:
                 f"{self.name}: no file to freeze the tasks to", "set tasks_file, or give --out"
             )
         goals = make_goals(self.folder.book, self.preset, self.seed)
-        asked = {"recipes": self.folder.sha256, "preset": self.preset.name, "seed": self.seed}
-        frozen.write(frozen.content(goals, **asked), path)
+        frozen.write(self._content(goals), path)
         return path
 
     def tasks(self) -> Sequence[Task]:
