@@ -11,10 +11,10 @@ import math
 import multiprocessing
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from sentinel.agent.loop import run_task
 from sentinel.benchmarks import registry
 from sentinel.benchmarks.base import Task
 from sentinel.engine import Engine, EngineDied, Stop
-from sentinel.episodes import Episode
+from sentinel.episodes import Episode, render
 from sentinel.errors import UserError
 from sentinel.tables import OUTCOME_ENDS
 
@@ -73,6 +73,8 @@ class Pilot:
     generated_tokens: Mean
     dollars: Mean | None
     first_error: str | None = None
+    prefix_chars: tuple[int, ...] = ()
+    """Characters of every rendered prefix, t = 0…T, of the episodes: what text heads would read."""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values."""
@@ -100,7 +102,17 @@ def measure(item: PilotItem) -> Pilot:
     """Run the pilot in this process."""
     with PeakMemory() as memory:
         load, seconds, episodes = asyncio.run(_play(item))
-    return summarise(episodes, seconds, load, memory.mb, item.plan.where)
+    found = summarise(episodes, seconds, load, memory.mb, item.plan.where)
+    return replace(found, prefix_chars=tuple(_prefix_chars(item, episodes)))
+
+
+def _prefix_chars(item: PilotItem, episodes: Sequence[Episode]) -> Iterator[int]:
+    dialect = registry.load(dict(item.plan.benchmark)).dialect
+    texts = {task.task_id: task.text for task in item.tasks}
+    for e in episodes:
+        if e.end in OUTCOME_ENDS:
+            for t in range(len(e.steps) + 1):
+                yield len(render(texts[e.task_id], e.steps, t, e, dialect))
 
 
 async def _play(item: PilotItem) -> tuple[float, float, list[Episode]]:

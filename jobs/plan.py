@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import rates
+from jobs import plan_heads, rates
 from jobs import run as stages
 from jobs.config import RunConfig
 from sentinel.errors import UserError
@@ -68,13 +68,14 @@ def main(args: argparse.Namespace) -> int:
 
 
 def plan(config: RunConfig, root: Path, episodes: int, known: dict[str, Any]) -> dict[str, Any]:
-    """Pilot and forecast as JSON-able values: one entry per stage, and `agents`.
+    """Pilot and forecast as JSON-able values: one entry per stage, `agents`, `heads_on_gpus`.
 
     `root`: the run directory, whose budget the pilots of APIs are paid from. Raises UserError for
     an agent whose pilot has no outcome, or that does not fit, and where the budget is spent.
     """
     from cluster import forecast
 
+    plan_heads.encoder(config)  # an encoder that cannot serve is named before a pilot is paid
     cpus = {stage: _cpus(config, stage) for stage in ("collect", *config.stages)}
     workers = min(config.collect.workers, cpus["collect"])
     fits = [_fit(agent, config.collect.concurrency) for _, agent in config.pairs]
@@ -88,6 +89,7 @@ def plan(config: RunConfig, root: Path, episodes: int, known: dict[str, Any]) ->
             else forecast.later(stage, size, known, cpus[stage], _stage_gpus(stage, config, sizes))
         )
         found[stage] = entry.to_dict()
+    found["heads_on_gpus"] = plan_heads.heads_on_gpus(config, sizes)
     found["agents"] = [_agent_entry(s, f) for s, f in zip(sizes, fits, strict=True)]
     return found
 
@@ -233,11 +235,11 @@ def table(found: dict[str, Any]) -> list[str]:
         if failed:
             out.append(f"  {failed} pilot episodes had no outcome: {a['pilot']['first_error']}")
     out += ["", f"{'stage':12} {'time':>8} {'CPUs':>5} {'GPUs':>5} {'memory':>9}  from"]
-    for stage, s in ((k, v) for k, v in found.items() if k != "agents"):
+    for stage, s in ((k, v) for k, v in found.items() if isinstance(v, dict)):
         hours = "?" if s["hours"] is None else duration(3600 * s["hours"])
         memory = "?" if s["memory_mb"] is None else f"{s['memory_mb']} MB"
         out.append(f"{stage:12} {hours:>8} {s['cpus']:5} {s['gpus']:5} {memory:>9}  {s['basis']}")
-    return out
+    return [*out, *plan_heads.lines(found.get("heads_on_gpus", ()))]
 
 
 def paid(config: RunConfig, root: Path, found: dict[str, Any]) -> list[str]:

@@ -53,8 +53,8 @@ def check_encoder(config: HeadConfig) -> None:
         )
 
 
-def encoder_shape(name: str) -> Any:
-    """The transformers config of a folder or hub id.
+def encoder_shape(name: str, *, local: bool = False) -> Any:
+    """The transformers config of a folder or hub id; `local`: as far as this machine has it.
 
     Raises UserError where there is none, or where it cannot be reached.
     """
@@ -65,7 +65,7 @@ def encoder_shape(name: str) -> Any:
     ).is_file():
         raise UserError(f"no config.json in encoder folder {name}", "check heads.encoder")
     try:
-        return AutoConfig.from_pretrained(name)
+        return AutoConfig.from_pretrained(name, local_files_only=local)
     except (OSError, ValueError, KeyError) as error:
         cause = str(error).strip().splitlines()[0]
         raise UserError(
