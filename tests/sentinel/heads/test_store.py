@@ -112,3 +112,27 @@ def test_a_logit_that_is_not_finite_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(HeadFailure, match="not finite"):
         score_new(model, pool(5), SPECIALS, WINDOW, store)
     assert len(opened(tmp_path / "s", model)) == 0
+
+
+def test_a_fold_takes_up_the_scores_that_a_killed_pass_left(tmp_path: Path) -> None:
+    from made_episodes import made_episode, made_tasks
+
+    from sentinel.heads.config import CORRECTNESS
+    from sentinel.heads.folds import fit_fold
+    from sentinel.heads.snapshots import build, plan
+
+    tasks = {t["task_id"]: t for t in made_tasks()}
+    episodes = [made_episode(t) for t in tasks.values()]
+    snapshots, _ = build(episodes, tasks, {e.episode_id: " n " in str(e.action) for e in episodes})
+    config = HeadConfig(width=16, layers=1, epochs=1, validation=0.2)
+    planned = plan(snapshots, CORRECTNESS, 0, validation=0.2)
+    first = fit_fold(snapshots, planned, config, 3, checkpoints=tmp_path)
+    path = tmp_path / "scores.bin"
+    data = path.read_bytes()
+    path.write_bytes(data[:-8] + np.float64(123.0).tobytes())  # a mark on the last kept logit
+    again = fit_fold(snapshots, planned, config, 3, checkpoints=tmp_path)
+    marked = again.logits == 123.0
+    assert marked.any()
+    np.testing.assert_array_equal(again.logits[~marked], first.logits[~marked])
+    plain = fit_fold(snapshots, planned, config, 3)
+    np.testing.assert_array_equal(plain.logits, first.logits)
