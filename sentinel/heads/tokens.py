@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from tokenizers import Tokenizer
 
+FEW = 32
+
 
 @dataclass(frozen=True)
 class Specials:
@@ -98,7 +100,8 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokenized:
     Equal texts (t = 0 of a question, for every agent) are tokenised once, and so is every line that
     the prefixes of an episode share (`sentinel.heads.lines`).
     """
-    return flatten(LineTokens(tokenizer).read(texts))
+    # For a few texts, asking the tokenizer about its lines would take longer than reading them.
+    return flatten(LineTokens(tokenizer, False if len(texts) < FEW else None).read(texts))
 
 
 def flatten(rows: Sequence[np.ndarray]) -> Tokenized:

@@ -85,9 +85,10 @@ def test_a_template_names_the_specials() -> None:
     assert with_specials(tokenizer, "small")[1] == Specials((1,), (2,), 0)
 
 
-def test_tokenising_equal_texts_once_changes_nothing() -> None:
+@pytest.mark.parametrize("repeated", [1, 9])
+def test_tokenising_equal_texts_once_changes_nothing(repeated: int) -> None:
     tokenizer, _ = with_specials(small_tokenizer(), "small")
-    texts = ["b", "select a", "b", "", "select a"]
+    texts = ["b", "select a", "b", "", "select a\nfrom b"] * repeated
     tokens = tokenize(tokenizer, texts)
     for i, text in enumerate(texts):
         expected = tokenizer.encode(text, add_special_tokens=False).ids
