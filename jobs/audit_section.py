@@ -14,10 +14,10 @@ class AuditConfig(Section):
 
     permutations: int = Field(default=3, ge=1)
     """Shuffled-label controls with TF–IDF over episodes, per target."""
-    loop: Literal["off", "tfidf", "heads"] = "off"
+    loop: Literal["off", "tfidf", "heads"] = "tfidf"
     """One permutation through the training loop of the correctness head, every prefix and fold:
     `heads` with the run's own heads (as many fits as the correctness head has folds), `tfidf` with
-    the cheap ones."""
+    the cheap ones, in the same loop."""
     seeds: int = 0
     """Head seeds whose out-of-fold AUROCs give the seed variance, the run's own among them: 0 (not
     run), or 3 and more; each further one costs what the run's heads cost, without the final pair.

@@ -19,7 +19,7 @@ from sentinel.errors import UserError
 from sentinel.report.load import load
 from sentinel.report.sections import build
 
-SMALL = {"resamples": 30, "permutations": 1}
+SMALL = {"resamples": 30, "permutations": 1, "loop": "off"}
 AGENTS = {"steady": made_run.MAKERS["steady"]}
 
 

@@ -227,7 +227,7 @@ def make_run(
         "benchmarks": [{"name": "clinic"}],
         "agents": [{"name": "a", "engine": "transformers", "model": "nano:a"}],
         "bootstrap": {"resamples": resamples},
-        "audit": {"resamples": 40, "permutations": 1},
+        "audit": {"resamples": 40, "permutations": 1, "loop": "off"},
     }
     config = RunConfig.from_mapping({**plain, **settings})
     named = [
