@@ -2,9 +2,10 @@
 
 `model: oracle` says the benchmark's own plan (`oracle(task)`), command by command, then repeats its
 last one. `model: random` says any of the commands that the world lists at the moment (`moves()`),
-seeded by episode and turn. Neither has log-probabilities or hidden states: of the cascade's scorers
-only `surface`, `heads`, `tfidf`, `task` and `random` can read them. Words count as tokens, so that
-an episode has a cost.
+seeded by episode and turn. `oracle:0.9` follows the plan in nine turns of ten and leaves its command
+out for a random one in the others. None has log-probabilities or hidden states: of the cascade's
+scorers only `surface`, `heads`, `tfidf`, `task` and `random` can read them. Words count as tokens,
+so that an episode has a cost.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sentinel.benchmarks.base import Benchmark, Environment, Task
 from sentinel.engine import Generation, Request
 from sentinel.errors import UserError
 
-POLICIES = ("oracle", "random")
+POLICIES = ("oracle", "random", "oracle:SHARE")
 
 
 class PolicyEngine:
@@ -33,7 +34,7 @@ class PolicyEngine:
     context_window = 0
 
     def __init__(self, name: str, policy: str) -> None:
-        self.name, self.policy = name, policy
+        self.name, (self.policy, self.share) = name, _read(policy)
         self.revision = f"policy {policy}"
         self._worlds: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self._tasks: dict[str, tuple[Benchmark, Task]] = {}
@@ -58,7 +59,8 @@ class PolicyEngine:
         return Generation(text, None, None, None, None, "stop", words, len(text.split()))
 
     def _command(self, benchmark: Benchmark, task: Task, env: Any, number: int, seed: int) -> str:
-        if self.policy == "oracle":
+        rng = np.random.default_rng(seed)
+        if self.policy == "oracle" and (self.share == 1.0 or rng.random() < self.share):
             plan = getattr(benchmark, "oracle", None)
             commands = None if plan is None else plan(task)
             if not commands:
@@ -68,7 +70,7 @@ class PolicyEngine:
         moves = [] if listed is None else list(listed())
         if not moves:
             raise _unable(benchmark, "lists no commands to choose from", "oracle")
-        return str(moves[int(np.random.default_rng(seed).integers(len(moves)))])
+        return str(moves[int(rng.integers(len(moves)))])
 
     async def close(self) -> None:
         """Nothing to free."""
@@ -80,13 +82,24 @@ def _unable(benchmark: Benchmark, why: str, other: str) -> UserError:
     )
 
 
+def _read(policy: str) -> tuple[str, float]:
+    """`oracle`, 1.0 of `oracle`; raises ValueError for what is no policy."""
+    name, colon, share = policy.partition(":")
+    found = float(share) if colon else 1.0
+    if name not in POLICIES or (colon and name != "oracle") or not 0 < found <= 1:
+        raise ValueError(policy)
+    return name, found
+
+
 def check(agent: Mapping[str, Any]) -> None:
     """Raise UserError for a policy that there is not."""
-    if agent.get("model") not in POLICIES:
+    try:
+        _read(str(agent.get("model")))
+    except ValueError:
         raise UserError(
             f"agent {agent.get('name')}: no policy named {agent.get('model')!r}",
             f"set model to one of: {', '.join(POLICIES)}",
-        )
+        ) from None
 
 
 def make(agent: Mapping[str, Any]) -> PolicyEngine:

@@ -58,6 +58,18 @@ def test_the_random_policy_rarely_wins_and_comes_again() -> None:
     assert {s.kind for e in found for s in e.steps} == {"act"}
 
 
+def test_an_oracle_that_slips_fails_more_the_longer_its_plan() -> None:
+    tasks = CRAFT.tasks()[:200]
+    won = [bool(e.success) for e in episodes("oracle:0.85", CRAFT, tasks)]
+    rate = {
+        long: sum(w for w, t in zip(won, tasks, strict=True) if (t.meta["steps"] > 7) == long)
+        / sum((t.meta["steps"] > 7) == long for t in tasks)
+        for long in (False, True)
+    }
+    assert rate[False] > rate[True] + 0.1
+    assert 0.1 < sum(won) / len(won) < 0.8
+
+
 def test_it_shops_too(tmp_path: Path) -> None:
     pytest.importorskip("bm25s", reason="the extra webshop is not installed")
     shop = load({"name": "webshop", **write_catalogue(tmp_path)})
@@ -80,8 +92,9 @@ def test_worlds_that_a_policy_cannot_play_are_named() -> None:
     for policy, said in (("oracle", "has no plan"), ("random", "lists no commands")):
         with pytest.raises(UserError, match=said):
             episodes(policy, dark, dark.tasks()[:1])
-    with pytest.raises(UserError, match="set model to one of: oracle, random"):
-        make_engine(agent("greedy"))
+    for wrong in ("greedy", "random:0.5", "oracle:2", "oracle:x"):
+        with pytest.raises(UserError, match="set model to one of: oracle, random, oracle:SHARE"):
+            make_engine(agent(wrong))
     with pytest.raises(UserError, match="has no world"):
         asyncio.run(PolicyEngine("o", "oracle").generate(Request("x/1", None, (), 1)))
     assert agent_hash(agent("oracle")) != agent_hash(agent("random"))
