@@ -2,7 +2,7 @@
 
 `model: oracle` says the benchmark's own plan (`oracle(task)`), command by command, then repeats its
 last one. `model: random` says any of the commands that the world lists at the moment (`moves()`),
-seeded by episode and turn. `oracle:0.9` follows the plan in nine turns of ten and leaves its command
+seeded by episode and turn. `oracle:0.9` follows the plan in nine turns of ten and leaves a command
 out for a random one in the others. None has log-probabilities or hidden states: of the cascade's
 scorers only `surface`, `heads`, `tfidf`, `task` and `random` can read them. Words count as tokens,
 so that an episode has a cost.
