@@ -208,3 +208,33 @@ def test_models_are_kept_beside_their_parts(run_dir: RunDir) -> None:
     folder = run_dir.parts("heads", "made", "steady") / "model-correctness-final"
     assert files.read_json(folder / "head.json") is not None
     assert load_fold(folder).logits(["QUESTION: x"]).shape == (1,)
+
+
+@pytest.mark.slow
+def test_a_corrupt_checkpoint_stops_its_fold_alone_and_the_next_run_ends_it(
+    run_dir: RunDir,
+) -> None:
+    from jobs.causes import causes
+    from jobs.status import lines, status
+
+    small = {"width": 16, "layers": 1, "epochs": 1, "batch_size": 64, "validation": 0.2}
+    run(jobs.label, run_dir, config(heads=small))
+    folder = run_dir.parts("heads", "made", "steady") / "checkpoints-correctness-fold1"
+    (folder / "epoch-0001").mkdir(parents=True)
+    (folder / "epoch-0001" / "manifest.json").write_text("{}")
+    run(jobs.heads, run_dir, config(heads=small))
+    (failed,) = metrics(run_dir, "fit_failed")
+    assert failed["item"] == "correctness-fold1"
+    assert "epoch-0001 is corrupt" in failed["cause"]
+    assert len(metrics(run_dir, "fit")) == 11
+    (told,) = causes(run_dir.metrics_path, "heads")
+    assert "made/steady correctness-fold1 stopped: " in told
+    assert "epoch-0001 is corrupt" in told
+    shown = lines(status(run_dir.root, config(heads=small)))
+    assert shown[-1] == f"go on with: sentinel run --run-dir '{run_dir.root}'"
+    assert any("is corrupt" in line for line in shown)
+
+    run(jobs.heads, run_dir, config(heads=small))
+    assert len(metrics(run_dir, "fit")) == 12
+    assert causes(run_dir.metrics_path, "heads") == []
+    assert not list(folder.parent.glob("checkpoints-*"))
