@@ -15,6 +15,8 @@ Bools = NDArray[np.bool_]
 SIGMAS = 3.0
 """Half width of a control's acceptance band, in standard deviations of an AUROC under chance."""
 ONE_CLASS = "undefined: the episodes are of one class"
+NO_FOLD = "undefined: no fold holds both classes"
+VACUOUS = "too few episodes: no AUROC lies outside what is accepted"
 
 
 def row(check: str, target: str = "-", variant: str = "-", **values: Any) -> dict[str, Any]:
@@ -118,8 +120,9 @@ def control(
         "folds": folds,
     }
     if mean is None:
-        return row(check, target, variant, note=note or ONE_CLASS, **counts)
+        return row(check, target, variant, note=note or NO_FOLD, **counts)
     low, high = acceptance(n1, n0)
+    vacuous = low <= 0 and high >= 1  # a check that nothing fails has not passed
     return row(
         check,
         target,
@@ -128,7 +131,7 @@ def control(
         fold_mean=mean,
         low=low,
         high=high,
-        passed=low <= mean <= high,
-        note=note,
+        passed=None if vacuous else low <= mean <= high,
+        note=note or (VACUOUS if vacuous else None),
         **counts,
     )

@@ -19,7 +19,7 @@ from sentinel.audit.battery import (
     permuted,
     telemetry,
 )
-from sentinel.audit.measure import acceptance, control, fold_mean, row
+from sentinel.audit.measure import NO_FOLD, VACUOUS, acceptance, control, fold_mean, row
 from sentinel.audit.pool import TrainPool
 from sentinel.bootstrap import auroc
 from sentinel.tables import AUDIT, FEATURES
@@ -215,3 +215,17 @@ def test_measured_auroc_is_the_plain_one(quiet: list[dict[str, Any]]) -> None:
     plain = auroc(pool.logits["correctness"][use], pool.targets["correctness"][use] > 0.5)
     assert found["value"] == plain
     assert found["n"] == use.sum()
+
+
+def test_a_control_that_nothing_fails_has_not_passed() -> None:
+    """Two positives in eight: every AUROC would be accepted."""
+    fold, positive = np.repeat([0, 1], 4), np.array([True, False, False, False] * 2)
+    found = control("shuffled-tfidf", "correctness", "x", np.arange(8.0), positive, fold)
+    assert (found["passed"], found["note"]) == (None, VACUOUS)
+    assert found["low"] < 0 < 1 < found["high"]
+
+
+def test_without_a_fold_of_both_classes_a_control_is_undefined() -> None:
+    fold, positive = np.repeat([0, 1], 4), np.repeat([True, False], 4)
+    found = control("shuffled-tfidf", "correctness", "x", np.arange(8.0), positive, fold)
+    assert (found["fold_mean"], found["passed"], found["note"]) == (None, None, NO_FOLD)
