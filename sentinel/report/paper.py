@@ -23,6 +23,7 @@ ITEMS = (
     ("Table 9", "step economics of unanswerable questions", TRAIN, "table-9"),
     ("Figures 3 – 7", "withholding, heads by step, reliability, per agent", HELD, "figures"),
     ("Appendix A", "leakage and artefact battery", TRAIN, "audit"),
+    ("Appendix B", "labels, the judge and its audit by people", "all", "scorers"),
     ("Appendix C", "encoder rule", TRAIN, "encoder-rule"),
     ("Appendix D", "confidence bins", CALIBRATION, "confidence"),
     ("Appendix F", "other shares of unanswerable questions", HELD, "reweighting"),
@@ -72,6 +73,12 @@ def _state(run: Run, anchor: str) -> str:
         if not known:
             return every_monitor.UNJUDGED if anchor != "table-5" else partly
         return partly if lacking else "here"
+    if anchor == "scorers":
+        kinds = {str(label) for label in run.table("labels")["label"].to_pylist()}
+        if not kinds:
+            return "off: no episode has a label"
+        judged = any(label.startswith("judge:") for label in kinds)
+        return "here" if judged else f"here; no judge, but {', '.join(sorted(kinds))}"
     if anchor == "rescored":
         made = any(m.evaluation.get("rescored") for m in run.monitors)
         return "here" if made else "off: the run has one label only"
