@@ -21,6 +21,7 @@ from sentinel.chat_import import ChatEpisode
 from sentinel.chat_messages import COST_UNIT
 from sentinel.errors import UserError
 from sentinel.probes.parts import MODES, Part, round_facts, split, unfit
+from sentinel.probes.text_probe import TextProbe
 
 SCORER = "tfidf"
 GATES = 6
@@ -111,28 +112,37 @@ def table(scored: Scored, cell: str) -> pa.Table:
 
 
 def score_round(
-    texts: list[str], alive: Bools, failed: Bools, parts: Sequence[Part], seed: int
+    texts: list[str],
+    alive: Bools,
+    failed: Bools,
+    parts: Sequence[Part],
+    seed: int,
+    models: dict[int, TextProbe] | None = None,
 ) -> tuple[Floats, list[str]]:
     """Failure probabilities (E,) of the episodes alive, NaN elsewhere, and what went wrong.
 
-    `texts`: one per episode alive, in their order; `alive`, `failed` (E,).
+    `texts`: one per episode alive, in their order; `alive`, `failed` (E,); `models` is given the
+    fitted model of each part, by its number.
     """
     out = np.full(len(alive), np.nan)
     reasons = []
-    counts = term_counts(texts)
+    counted = term_counts(texts)
     row = np.cumsum(alive) - 1
-    for part in parts:
+    for k, part in enumerate(parts):
         train, apply = part.train & alive, part.apply & alive
         if not apply.any():
             continue
         target = failed[train]
         reason = unfit(target)
-        if reason is None and counts is not None:
+        if reason is None and counted is not None:
+            counts, terms = counted
             found = fit_apply(counts[row[train]], target, counts[row[apply]], seed)
             if found is None:
                 reason = "no term is common enough"
             else:
-                out[apply] = found
+                out[apply], fitted = found
+                if models is not None:
+                    models[k] = fitted.probe(terms)
         elif reason is None:
             reason = "no text"
         if reason is not None:
@@ -140,20 +150,37 @@ def score_round(
     return out, reasons
 
 
-def term_counts(texts: list[str]) -> Any:
-    """Term counts of each text, columns in term order; None where there is no term."""
+def term_counts(texts: list[str]) -> tuple[Any, NDArray[np.object_]] | None:
+    """Term counts of each text and the terms, in column order; None where there is no term."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     from sentinel.heads.tfidf import TOKEN
 
+    vectorizer = CountVectorizer(token_pattern=TOKEN, ngram_range=(1, 2))
     try:
-        return CountVectorizer(token_pattern=TOKEN, ngram_range=(1, 2)).fit_transform(texts)
+        counts = vectorizer.fit_transform(texts)
     except ValueError:  # "empty vocabulary"
         return None
+    return counts, vectorizer.get_feature_names_out()
 
 
-def fit_apply(train: Any, target: Bools, apply: Any, seed: int) -> Floats | None:
-    """Probabilities of `target` for the rows of `apply`, from counts as `term_counts` gives them.
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted model: which columns of the counts it reads, and with what weights."""
+
+    kept: NDArray[np.int64]
+    idf: Floats
+    coef: Floats
+    intercept: float
+
+    def probe(self, terms: NDArray[np.object_]) -> TextProbe:
+        """The model by the names of its columns."""
+        return TextProbe(tuple(terms[self.kept]), self.idf, self.coef, self.intercept)
+
+
+def fit_apply(train: Any, target: Bools, apply: Any, seed: int) -> tuple[Floats, Fitted] | None:
+    """Probabilities of `target` for the rows of `apply`, from counts as `term_counts` gives them,
+    and the model.
 
     Terms and document frequencies come from the training texts alone; None where none is common
     enough.
@@ -168,4 +195,6 @@ def fit_apply(train: Any, target: Bools, apply: Any, seed: int) -> Floats | None
     weigh = TfidfTransformer(sublinear_tf=True)
     model = LogisticRegression(C=C, max_iter=1000, random_state=seed)
     model.fit(weigh.fit_transform(train[:, kept]), target)
-    return np.asarray(model.predict_proba(weigh.transform(apply[:, kept]))[:, 1], dtype=np.float64)
+    scores = model.predict_proba(weigh.transform(apply[:, kept]))[:, 1]
+    idf, coef = (np.array(x, dtype=np.float64) for x in (weigh.idf_, model.coef_[0]))
+    return np.asarray(scores, dtype=np.float64), Fitted(kept, idf, coef, float(model.intercept_[0]))

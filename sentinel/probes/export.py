@@ -1,6 +1,7 @@
 """Fitted probes as files: coefficients in safetensors, the rest in JSON, both checked by hash.
 
-`NAME.safetensors` holds per part and round `PART.ROUND.{mean, scale, coef, intercept}`; `NAME.json`
+`NAME.safetensors` holds per part and round `PART.ROUND.{mean, scale, coef, intercept}`, of TF–IDF
+`PART.ROUND.{terms, idf, coef, intercept}` (strict mode only: the one that deploys); `NAME.json`
 says what they read: scorer, layer, error words, which weights the agent had, how it was split.
 Nothing is unpickled.
 """
@@ -11,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,15 @@ from numpy.typing import ArrayLike
 from sentinel.errors import UserError
 from sentinel.probes.cell import Cell
 from sentinel.probes.logistic import LogisticProbe
-from sentinel.probes.scorers import NEED_ACTIVATIONS, Models, Scored, surface_columns
+from sentinel.probes.scorers import (
+    NEED_ACTIVATIONS,
+    Models,
+    Scored,
+    TextModels,
+    surface_columns,
+)
 from sentinel.probes.surface import SURFACE
+from sentinel.probes.text_probe import TextProbe
 
 FORMAT = 1
 _ARRAYS = ("mean", "scale", "coef", "intercept")
@@ -30,10 +38,17 @@ _ARRAYS = ("mean", "scale", "coef", "intercept")
 
 @dataclass(frozen=True)
 class Probes:
-    """Probes read back: `facts` as they were saved, `models` by (part, round)."""
+    """Probes read back: `facts` as they were saved, `models` or, of TF–IDF, `texts` by (part,
+    round)."""
 
     facts: Mapping[str, Any]
     models: Models
+    texts: TextModels = field(default_factory=dict)
+
+    @property
+    def deployable(self) -> bool:
+        """Whether a live round can be scored."""
+        return bool(self.models or self.texts)
 
     @property
     def scorer(self) -> str:
@@ -43,7 +58,7 @@ class Probes:
     @property
     def rounds(self) -> tuple[int, ...]:
         """Rounds that have a probe in part 0, ascending."""
-        return tuple(sorted(r for part, r in self.models if part == 0))
+        return tuple(sorted(r for part, r in (*self.models, *self.texts) if part == 0))
 
     def score(
         self,
@@ -51,13 +66,17 @@ class Probes:
         vector: ArrayLike | None = None,
         surface: ArrayLike | None = None,
         part: int = 0,
+        text: str | None = None,
     ) -> float | None:
         """f_r of one live round; None, which passes every gate, where it cannot be had.
 
         `vector` (d,) is the hidden state at the last generated token, rounded to float16 like the
         ones the probe was fitted on; `surface` (5,) as `surface_features` gives it. Unknown surface
-        features are put at their training mean, a missing hidden state gives None.
+        features are put at their training mean, a missing hidden state gives None. `text`: the
+        rendering through the round's action, before its feedback, which TF–IDF reads.
         """
+        if (reader := self.texts.get((part, round_))) is not None:
+            return None if text is None else reader.score(text)
         probe = self.models.get((part, round_))
         if probe is None:
             return None
@@ -89,8 +108,9 @@ def save(folder: Path, cell: Cell, scored: Scored, settings: Mapping[str, Any]) 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{scored.scorer}.safetensors"
     digest = None
-    if scored.models:
-        data = dump(_arrays(scored.models))
+    texts = scored.texts if scored.split.mode == "strict" else {}
+    if scored.models or texts:
+        data = dump(_arrays(scored.models) | _text_arrays(texts))
         digest = hashlib.sha256(data).hexdigest()
         _write(path, data)
     else:
@@ -140,6 +160,13 @@ def load(folder: Path, scorer: str) -> Probes:
     try:
         arrays = parse(data)
         names = sorted({(int(k), int(r)) for k, r in (key.split(".")[:2] for key in arrays)})
+        if any(key.endswith(".terms") for key in arrays):
+            parts = ("terms", "idf", "coef", "intercept")
+            texts = {
+                (k, r): TextProbe.of({name: arrays[f"{k}.{r}.{name}"] for name in parts})
+                for k, r in names
+            }
+            return Probes(facts, {}, texts)
         models = {
             (k, r): LogisticProbe(
                 arrays[f"{k}.{r}.mean"],
@@ -161,6 +188,14 @@ def _arrays(models: Models) -> dict[str, Any]:
         for name, value in zip(_ARRAYS, values, strict=True):
             out[f"{k}.{r}.{name}"] = np.ascontiguousarray(value, dtype=np.float64)
     return out
+
+
+def _text_arrays(texts: TextModels) -> dict[str, Any]:
+    return {
+        f"{k}.{r}.{name}": value
+        for (k, r), probe in sorted(texts.items())
+        for name, value in probe.arrays().items()
+    }
 
 
 def _columns(scorer: str, width: int) -> Sequence[str]:

@@ -41,6 +41,7 @@ class CascadeMonitor:
         target: str,
         vector: ArrayLike | None = None,
         surface: ArrayLike | None = None,
+        text: str | None = None,
     ) -> bool:
         """Does gate `round_` abort, after the round's action and before its feedback?
 
@@ -49,7 +50,7 @@ class CascadeMonitor:
         policy = self.policy(target)
         if not 1 <= round_ <= len(policy.thresholds) or policy.thresholds[round_ - 1] is None:
             return False
-        return policy.aborts(round_, self.probes.score(round_, vector, surface))
+        return policy.aborts(round_, self.probes.score(round_, vector, surface, text=text))
 
     def policy(self, target: str) -> CascadePolicy:
         """The policy of a target."""
@@ -73,10 +74,10 @@ def save(
     if document["mode"] != "strict":
         raise UserError("paper mode exports no monitor", "use strict mode")
     found = load(probes, scorer)
-    if not found.models:
+    if not found.deployable:
         raise UserError(
             f"scorer {scorer} of {benchmark}/{agent} has no coefficients to deploy",
-            "set cascade.deploy to probe, surface or stacking",
+            "set cascade.deploy to probe, surface, stacking or tfidf",
         )
     policies = {t["target"]: t["policy"] for c in document["cells"] for t in c["targets"]}
     content = {

@@ -21,6 +21,7 @@ from sentinel.probes.cell import Cell
 from sentinel.probes.logistic import LogisticProbe, fit_logistic
 from sentinel.probes.parts import Part, Split, round_facts, unfit
 from sentinel.probes.surface import SURFACE
+from sentinel.probes.text_probe import TextProbe
 
 SCORERS = ("probe", "surface", "stacking", "heads", "tfidf", "task", "random")
 NEED_ACTIVATIONS = ("probe", "stacking")
@@ -31,6 +32,7 @@ RANDOM_WIDTH = 64
 _STREAM = 7
 Floats = NDArray[np.float64]
 Models = dict[tuple[int, int], LogisticProbe]
+TextModels = dict[tuple[int, int], TextProbe]
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,14 @@ class ScorerConfig:
 class Scored:
     """`score` (E, G) failure probabilities, NaN where there is none; `facts` JSON-able: how it was
     split, and per round who was scored, the AUROC, and why a model is missing; `models` by (part,
-    round) for scorers that are plain coefficients."""
+    round) for scorers that are plain coefficients, `texts` for `tfidf`."""
 
     scorer: str
     split: Split
     score: Floats
     facts: dict[str, Any]
     models: Models
+    texts: TextModels = field(default_factory=dict)
 
 
 def score(cell: Cell, cut: Split, scorer: str, config: ScorerConfig | None = None) -> Scored:
@@ -76,6 +79,7 @@ def score(cell: Cell, cut: Split, scorer: str, config: ScorerConfig | None = Non
             "run the stage activations, or leave the scorer out of cascade.scorers",
         )
     models: Models = {}
+    fitted: TextModels = {}
     columns: list[Floats] = []
     reasons: list[list[str]] = []
     if scorer == "heads":
@@ -88,7 +92,11 @@ def score(cell: Cell, cut: Split, scorer: str, config: ScorerConfig | None = Non
             from sentinel.round_tfidf import score_round
 
             texts = [t[r - 1] for t, on in zip(cell.texts, alive, strict=True) if on]
-            column, why = score_round(texts, alive, cell.failed, cut.parts, config.seed)
+            found_models: dict[int, TextProbe] = {}
+            column, why = score_round(
+                texts, alive, cell.failed, cut.parts, config.seed, found_models
+            )
+            fitted |= {(k, r): model for k, model in found_models.items()}
         elif scorer == "task":
             from sentinel.probes.task_only import task_round
 
@@ -130,7 +138,7 @@ def score(cell: Cell, cut: Split, scorer: str, config: ScorerConfig | None = Non
         "auroc_on": cut.auroc_on,
         "rounds": rounds,
     }
-    return Scored(scorer, cut, found, facts, models)
+    return Scored(scorer, cut, found, facts, models, fitted)
 
 
 def _plain(

@@ -26,7 +26,8 @@ def task_round(
     """
     from sentinel.round_tfidf import term_counts
 
-    counts = term_counts(list(cell.goal))
+    found = term_counts(list(cell.goal))
+    counts = None if found is None else found[0]
     keys = sorted({key for m in cell.meta for key in m})
     numbers = np.array([[m.get(k, np.nan) for k in keys] for m in cell.meta], dtype=np.float64)
     numbers = numbers.reshape(len(cell), len(keys))

@@ -12,7 +12,7 @@ from sentinel.probes import score, split
 from sentinel.probes.export import load, save
 
 
-@pytest.fixture(scope="module", params=["probe", "surface", "stacking"])
+@pytest.fixture(scope="module", params=["probe", "surface", "stacking", "tfidf"])
 def saved(request, cell, tmp_path_factory):
     folder = tmp_path_factory.mktemp("probes")
     cut = split("strict", list(cell.episode), cell.task, cell.success, 0)
@@ -33,13 +33,18 @@ def test_a_live_round_scores_exactly_as_the_table(saved, cell):
                 continue
             # float32 as a model would hand it over: it is rounded to float16 first
             vector = cell.vectors[e, r - 1].astype(np.float32)
-            assert probes.score(r, vector, cell.surface[e, r - 1]) == known
+            live = probes.score(r, vector, cell.surface[e, r - 1], text=cell.texts[e][r - 1])
+            assert live == known
 
 
 def test_what_cannot_be_read_gives_no_score(saved, cell):
     folder, found = saved
     probes = load(folder, found.scorer)
     assert probes.score(7, cell.vectors[0, 0], cell.surface[0, 0]) is None
+    if found.scorer == "tfidf":
+        assert probes.score(1, cell.vectors[0, 0], cell.surface[0, 0]) is None
+        assert probes.score(1, text="") is not None  # no known term: the intercept alone
+        return
     if found.scorer != "surface":
         assert probes.score(1, None, cell.surface[0, 0]) is None
         assert probes.score(1, np.full(16, np.nan), cell.surface[0, 0]) is None
@@ -77,3 +82,13 @@ def test_a_scorer_that_is_no_coefficients_has_facts_only(cell, tmp_path):
     save(tmp_path, cell, score(cell, cut, "task"), {})
     assert [p.name for p in tmp_path.iterdir()] == ["task.json"]
     assert load(tmp_path, "task").models == {}
+
+
+def test_text_models_are_kept_where_they_can_be_deployed(cell, tmp_path):
+    """Paper mode exports no monitor: five vocabularies per round would be kept for nothing."""
+    cut = split("paper", list(cell.episode), cell.task, cell.success, 0)
+    found = score(cell, cut, "tfidf")
+    assert len({k for k, _ in found.texts}) == 5
+    save(tmp_path, cell, found, {})
+    assert not load(tmp_path, "tfidf").deployable
+    assert [p.name for p in tmp_path.iterdir()] == ["tfidf.json"]
