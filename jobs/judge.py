@@ -209,4 +209,7 @@ def _has_label(run_dir: RunDir, benchmark: str, agent: str, label: str) -> bool:
 def _told(error: UserError, section: JudgeSection) -> UserError:
     """The API engine's error in the words of this section."""
     cause = error.cause.replace(f"agent judge:{section.model}", f"judge {section.model}")
-    return UserError(cause, error.remedy.replace("the agent's config", "the judge: section"))
+    remedy = error.remedy.replace("the agent's config", "the judge: section")
+    if remedy == "change temperature in the config":
+        remedy = "a judge answers at temperature 0: name a model that takes it"
+    return UserError(cause, remedy)

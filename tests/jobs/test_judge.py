@@ -31,6 +31,7 @@ from cluster.engines.openai_spend import SpendReader
 from cluster.run_dir import RunDir
 from jobs import judge
 from jobs.__main__ import main
+from jobs.config import RunConfig
 from jobs.run import run_stages
 from jobs.status import lines, status
 from sentinel.errors import UserError
@@ -314,6 +315,32 @@ def test_a_key_refused_in_the_middle_keeps_the_verdicts(tmp_path: Path) -> None:
     with serve(verdict) as server:
         assert run_stages(config(server.url), run_dir.root, ONLY) == 0
         assert len(server.requests) == len({r["case"] for r in judgements(run_dir)}) - 10
+
+
+def test_a_model_that_takes_no_temperature_is_no_judge(tmp_path: Path) -> None:
+    said_no = "Unsupported value: 'temperature' does not support 0.0 with this model"
+    with serve([fault(400, said_no, code="unsupported_value", param="temperature")]) as server:
+        run_dir = labelled(tmp_path / "r", config(server.url, ("steady",)))
+        with pytest.raises(UserError, match=r"^judge m: .*temperature.*name a model that takes it"):
+            run_stages(config(server.url, ("steady",)), run_dir.root, ONLY)
+
+
+def test_doctor_asks_the_judge_s_server() -> None:
+    from jobs.doctor import checks
+
+    def found(settings: RunConfig) -> list[tuple[str, str]]:
+        # The machine first, then agents, then the judge: no further.
+        seen = []
+        for check in checks(settings, ray=False, limit=1):
+            if check.what == "judge":
+                return [*seen, (check.state, check.detail)]
+        return seen
+
+    with serve(verdict) as server:
+        ((state, detail),) = found(config(server.url))
+        assert (state, "takes the key" in detail) == ("ok", True)
+    ((state, detail),) = found(config("http://127.0.0.1:9/v1"))
+    assert (state, "cannot reach" in detail) == ("FAIL", True)
 
 
 def test_a_label_of_another_judge_is_refused_before_anything_runs(tmp_path: Path) -> None:

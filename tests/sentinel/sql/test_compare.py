@@ -179,6 +179,40 @@ def test_many_alike_columns_are_compared_in_bounded_time() -> None:
     assert equal_typed(table(*wide), table(*(tuple(reversed(r)) for r in wide)), ordered=False)
 
 
+def as_2022(result: Result) -> str:
+    """The 2022 script's text of a result; it compares two of them."""
+    return str(sorted([str(row) for row in result.rows[:100]]))
+
+
+def as_2024(result: Result) -> str:
+    """The 2024 scoring program's."""
+
+    def item(value: Value) -> str:
+        try:
+            return str(round(float(value), 3))  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            return str(value)
+
+    return str(sorted([[item(value) for value in row] for row in result.rows])[:100])
+
+
+@given(TABLES, TABLES, st.sampled_from([1, 60, 99, 100, 101]))
+def test_the_strict_scorers_are_the_published_texts(
+    left: list[tuple[Value, ...]], right: list[tuple[Value, ...]], times: int
+) -> None:
+    a, b = table(*left * times), table(*right * times)
+    for gold, answer in ((a, b), (a, table(*reversed(a.rows))), (a, a)):
+        assert equal_strict_2022(gold, answer) == (as_2022(gold) == as_2022(answer))
+        assert equal_strict_2024(gold, answer) == (as_2024(gold) == as_2024(answer))
+
+
+def test_a_third_decimal_decides_for_the_2024_scorer_alone() -> None:
+    gold = column(0.5, 1.2344)
+    assert verdicts(gold, column(1.2341, 0.5)) == (False, True, False)
+    assert verdicts(gold, column(1.2346, 0.5)) == (False, False, False)
+    assert verdicts(column(5), column("5.0004")) == (False, True, False)
+
+
 def test_scorers_are_named_and_versioned() -> None:
     assert set(SCORERS) == {"strict-2022", "strict-2024", "typed"}
     assert SCORER_VERSION
