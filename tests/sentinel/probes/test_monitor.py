@@ -1,0 +1,69 @@
+"""A deployed cascade of any scorer that is plain arrays, through the one entry of all monitors."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sentinel.cascade import CascadeConfig, cascade
+from sentinel.errors import UserError
+from sentinel.monitor import load
+from sentinel.probes import monitor, score, split, table
+from sentinel.probes.export import save
+from sentinel.probes.monitor import CascadeMonitor
+from sentinel.user_tables import dumps
+
+TARGET = "0.8"
+
+
+@pytest.fixture(scope="module", params=["surface", "tfidf"])
+def deployed(request: Any, cell: Any, tmp_path_factory: Any) -> tuple[Path, Any]:
+    root = tmp_path_factory.mktemp("deployed")
+    cut = split("strict", list(cell.episode), cell.task, cell.success, 0)
+    found = score(cell, cut, request.param)
+    save(root / "probes", cell, found, {"error_words": ["error"]})
+    options = CascadeConfig.of([TARGET], "strict", gates=cell.gates)
+    document = json.loads(dumps(cascade(table(cell, found), options)))
+    monitor.save(
+        root / "cascade", root / "probes", request.param, document, cell.benchmark, cell.agent
+    )
+    return root / "cascade", found
+
+
+def test_it_aborts_where_the_table_does(deployed: Any, cell: Any) -> None:
+    folder, found = deployed
+    loaded = load(folder)
+    assert isinstance(loaded, CascadeMonitor)
+    assert (loaded.benchmark, loaded.agent_hash) == (cell.benchmark, cell.agent_hash)
+    policy = loaded.policy(TARGET)
+    # the median success of each round as its gate: something fires, and ties are met
+    known = [np.sort(column[~np.isnan(column)]) for column in found.score.T]
+    gates = tuple(float(column[len(column) // 2]) for column in known)
+    for frozen in (policy, type(policy)(**{**policy.__dict__, "thresholds": gates})):
+        live = CascadeMonitor("w", "a", "h", {TARGET: frozen}, loaded.probes)
+        fired = 0
+        for e in range(0, len(cell), 5):
+            for r in range(1, min(int(cell.T[e]), cell.gates) + 1):
+                f = found.score[e, r - 1]
+                if np.isnan(f):
+                    continue
+                surface, text = cell.surface[e, r - 1], cell.texts[e][r - 1]
+                says = live.aborts(r, TARGET, surface=surface, text=text)
+                assert says == frozen.aborts(r, float(f))
+                fired += says
+        assert fired or frozen is policy
+
+
+def test_what_does_not_belong_is_refused(deployed: Any) -> None:
+    folder, _ = deployed
+    for name, says in (("probe.pkl", "could run code"), ("notes.json", "unknown file")):
+        (folder / name).write_bytes(pickle.dumps({}))
+        with pytest.raises(UserError, match=says):
+            load(folder)
+        (folder / name).unlink()
+    assert load(folder)
