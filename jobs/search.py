@@ -151,8 +151,8 @@ def _strict(config: RunConfig, run_dir: RunDir, place: Place) -> list[dict[str, 
 
 
 def _deployable(config: RunConfig) -> bool:
-    """Text heads are scored, but no file of plain coefficients can carry them to a live run."""
-    return config.cascade.deploy in ("probe", "surface", "stacking", "tfidf")
+    """The controls are no monitors."""
+    return config.cascade.deploy in ("probe", "surface", "stacking", "tfidf", "heads")
 
 
 def _paper(

@@ -9,17 +9,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from sentinel.cascade.policy import CascadePolicy
 from sentinel.errors import UserError
+from sentinel.heads.config import CORRECTNESS
 from sentinel.probes.export import Probes, load
+from sentinel.probes.logistic import sigmoid
+
+if TYPE_CHECKING:
+    from sentinel.monitor.text_heads import TextHeads
 
 VERSION = 1
 FILE = "cascade.json"
@@ -34,6 +39,8 @@ class CascadeMonitor:
     agent_hash: str
     policies: Mapping[str, CascadePolicy]
     probes: Probes
+    heads: TextHeads | None = None
+    """The correctness head, where it is the scorer."""
 
     def aborts(
         self,
@@ -50,7 +57,14 @@ class CascadeMonitor:
         policy = self.policy(target)
         if not 1 <= round_ <= len(policy.thresholds) or policy.thresholds[round_ - 1] is None:
             return False
+        if self.heads is not None:
+            return policy.aborts(round_, self._head_score(text))
         return policy.aborts(round_, self.probes.score(round_, vector, surface, text=text))
+
+    def _head_score(self, text: str | None) -> float | None:
+        assert self.heads is not None
+        logit = np.nan if text is None else self.heads.episode().logits(text)[CORRECTNESS]
+        return None if np.isnan(logit) else float(sigmoid(-logit))
 
     def policy(self, target: str) -> CascadePolicy:
         """The policy of a target."""
@@ -73,11 +87,16 @@ def save(
     """
     if document["mode"] != "strict":
         raise UserError("paper mode exports no monitor", "use strict mode")
+    from sentinel.monitor import text_heads
+
     found = load(probes, scorer)
-    if not found.deployable:
+    head = probes / scorer / "part-0"
+    fitted = scorer == "heads" and (head / "head.json").is_file()
+    contents, about = text_heads.contents({CORRECTNESS: head}) if fitted else ({}, {})
+    if not found.deployable and not fitted:
         raise UserError(
             f"scorer {scorer} of {benchmark}/{agent} has no coefficients to deploy",
-            "set cascade.deploy to probe, surface, stacking or tfidf",
+            "set cascade.deploy to probe, surface, stacking, tfidf or heads",
         )
     policies = {t["target"]: t["policy"] for c in document["cells"] for t in c["targets"]}
     content = {
@@ -94,10 +113,11 @@ def save(
         "probes": _hash({k: v for k, v in found.facts.items() if k != "rounds"}),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    for suffix in (".safetensors", ".json"):
-        partial = folder / f".{scorer}{suffix}.{os.getpid()}"
-        shutil.copyfile(probes / f"{scorer}{suffix}", partial)
-        partial.replace(folder / f"{scorer}{suffix}")
+    if fitted:
+        hashes = {name: _put(folder / name, data) for name, data in contents.items()}
+        content |= {**about, "files": hashes}
+    for suffix in (".json",) if fitted else (".safetensors", ".json"):
+        _put(folder / f"{scorer}{suffix}", probes / f"{scorer}{suffix}")
     digest = _hash(content)
     text = json.dumps({**content, "hash": digest}, sort_keys=True, indent=1, allow_nan=False)
     partial = folder / f".{FILE}.{os.getpid()}"
@@ -123,17 +143,32 @@ def read(folder: Path) -> CascadeMonitor:
         raise UserError(
             f"monitor {path} was changed, or is of another version", "run: sentinel search"
         )
-    from sentinel.monitor.archive import refuse_unknown
+    from sentinel.monitor import archive, text_heads
 
-    scorer = content["scorer"]
-    refuse_unknown(folder, {FILE, f"{scorer}.json", f"{scorer}.safetensors"})
+    scorer, files = content["scorer"], content.get("files", {})
+    coefficients = set() if files else {f"{scorer}.safetensors"}
+    archive.refuse_unknown(folder, {FILE, f"{scorer}.json", *coefficients, *files})
+    for name, expected in files.items():
+        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != expected:
+            raise UserError(f"monitor {folder}: {name} was changed", "run: sentinel search")
     probes = load(folder, scorer)
     if _hash({k: v for k, v in probes.facts.items() if k != "rounds"}) != content["probes"]:
         raise UserError(f"the probes in {folder} are another monitor's", "run: sentinel search")
     policies = {t: CascadePolicy.from_dict(p) for t, p in content["policies"].items()}
+    heads = text_heads.load(folder, content) if files else None
     return CascadeMonitor(
-        content["benchmark"], content["agent"], content["agent_hash"], policies, probes
+        content["benchmark"], content["agent"], content["agent_hash"], policies, probes, heads
     )
+
+
+def _put(path: Path, content: bytes | Path) -> str:
+    """Write or copy a file atomically; its sha256."""
+    data = content if isinstance(content, bytes) else content.read_bytes()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_bytes(data)
+    partial.replace(path)
+    return hashlib.sha256(data).hexdigest()
 
 
 def _hash(value: Any) -> str:

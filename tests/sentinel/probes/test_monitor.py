@@ -13,7 +13,7 @@ import pytest
 from sentinel.cascade import CascadeConfig, cascade
 from sentinel.errors import UserError
 from sentinel.monitor import load
-from sentinel.probes import monitor, score, split, table
+from sentinel.probes import ScorerConfig, monitor, score, split, table
 from sentinel.probes.export import save
 from sentinel.probes.monitor import CascadeMonitor
 from sentinel.user_tables import dumps
@@ -21,11 +21,12 @@ from sentinel.user_tables import dumps
 TARGET = "0.8"
 
 
-@pytest.fixture(scope="module", params=["surface", "tfidf"])
+@pytest.fixture(scope="module", params=["surface", "tfidf", "heads"])
 def deployed(request: Any, cell: Any, tmp_path_factory: Any) -> tuple[Path, Any]:
     root = tmp_path_factory.mktemp("deployed")
     cut = split("strict", list(cell.episode), cell.task, cell.success, 0)
-    found = score(cell, cut, request.param)
+    how = ScorerConfig(heads={"kind": "tfidf"}, folder=root / "probes" / request.param)
+    found = score(cell, cut, request.param, how)
     save(root / "probes", cell, found, {"error_words": ["error"]})
     options = CascadeConfig.of([TARGET], "strict", gates=cell.gates)
     document = json.loads(dumps(cascade(table(cell, found), options)))
@@ -45,7 +46,7 @@ def test_it_aborts_where_the_table_does(deployed: Any, cell: Any) -> None:
     known = [np.sort(column[~np.isnan(column)]) for column in found.score.T]
     gates = tuple(float(column[len(column) // 2]) for column in known)
     for frozen in (policy, type(policy)(**{**policy.__dict__, "thresholds": gates})):
-        live = CascadeMonitor("w", "a", "h", {TARGET: frozen}, loaded.probes)
+        live = CascadeMonitor("w", "a", "h", {TARGET: frozen}, loaded.probes, loaded.heads)
         fired = 0
         for e in range(0, len(cell), 5):
             for r in range(1, min(int(cell.T[e]), cell.gates) + 1):
@@ -67,3 +68,9 @@ def test_what_does_not_belong_is_refused(deployed: Any) -> None:
             load(folder)
         (folder / name).unlink()
     assert load(folder)
+    for path in [p for p in folder.rglob("*") if p.is_file()]:
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
+        with pytest.raises(UserError, match=r"changed|cannot be read"):
+            load(folder)
+        path.write_bytes(whole)
