@@ -31,7 +31,7 @@ def table(root: Path, name: str, agent: str) -> None:
 def test_nothing_done(run):
     state = status(*run)
     assert not state["complete"]
-    assert [s["done"] for s in state["stages"]] == [0] * 6
+    assert [s["done"] for s in state["stages"]] == [0] * 7
     assert f"sentinel run --run-dir '{run[0]}'" in lines(state)[-1]
 
 
@@ -65,7 +65,7 @@ def test_exit_code_and_json(run, capsys):
     root, _ = run
     assert cli.main(["status", str(root), "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["name"] == "r"
-    for name in ("episodes", "labels", "scores", "decisions", "intervals"):
+    for name in ("episodes", "labels", "scores", "audit", "decisions", "intervals"):
         for agent in ("a", "b"):
             table(root, name, agent)
     (root / "report.html").write_text("")

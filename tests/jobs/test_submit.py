@@ -173,7 +173,7 @@ def test_a_dry_run_needs_no_slurm(config_file, tmp_path, monkeypatch, capsys):
     assert out[0].startswith("# nothing was submitted")
     assert out[1] == f"job_1_collect=$(sbatch --parsable '{root}/slurm/1-collect.sbatch')"
     assert out[1:] == (root / "slurm" / "submit.sh").read_text().splitlines()
-    assert len(out) == 7
+    assert len(out) == 8
     assert "#SBATCH --partition=p" in (root / "slurm" / "1-collect.sbatch").read_text()
     recorded = json.loads((root / "config.json").read_text())
     assert (recorded["on"], recorded["site"]["name"]) == ("local", "slurm")
