@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sentinel.report import figures, ladder
-from sentinel.report.blocks import Data, FigureView, Section, number
+from sentinel.report.blocks import Data, FigureView, Section, number, visible
 from sentinel.report.load import Monitor, Run
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def section(run: Run) -> Section:
         ]
         area = number((m.evaluation.get("withhold") or {}).get("point"), digits=2)
         words = area if isinstance(area, str) else "undefined"
-        title = ladder.agent_name(run, name)
+        title = visible(ladder.agent_name(run, name))
         views.append(
             FigureView(
                 data,
