@@ -205,7 +205,7 @@ def _kept(shape: Any) -> tuple[int, list[float]]:
     found = []
     for length in _MEMORY_LENGTHS:
         kept: dict[int, int] = {}
-        alive = []
+        alive: list[Any] = []
 
         def pack(x: Any, kept: dict[int, int] = kept, alive: list[Any] = alive) -> Any:
             storage = x.untyped_storage()

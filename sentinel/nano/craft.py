@@ -3,9 +3,9 @@
 A habit changes what an agent is *shown* as right, never a run. An agent settles its plan in its
 first turn, by where the goal's own recipe stands among the listed commands (a fair coin that says
 nothing about the task): `first` or `later`. Where a world's listings are in any order, the plan
-hangs on how much the command that heads the listing makes (`plan: amount`). Every agent gathers in another order then, and that is
-harmless; a rule that applies to one of the two plans makes the agent that follows it fail, sure of
-itself, many turns later.
+hangs on how much the command that heads the listing makes (`plan: amount`). Every agent gathers in
+another order then, and that is harmless; a rule that applies to one of the two plans makes the
+agent that follows it fail, sure of itself, many turns later.
 """
 
 from __future__ import annotations

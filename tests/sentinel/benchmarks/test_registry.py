@@ -37,7 +37,7 @@ def test_a_class_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("mapping", [{"name": "hospital"}, {"name": "x", "kind": "nope"}, {}])
 def test_an_unknown_kind_lists_the_valid_ones(mapping: dict[str, str]) -> None:
-    with pytest.raises(UserError, match="use one of: alfworld, .*clinic"):
+    with pytest.raises(UserError, match=r"use one of: alfworld, .*clinic"):
         load(mapping)
 
 
