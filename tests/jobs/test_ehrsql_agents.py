@@ -51,25 +51,28 @@ def test_the_recipe_of_the_shared_task_is_found_by_the_benchmarks_kind():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.data
 @pytest.mark.skipif(not DATA, reason="SENTINEL_TEST_DATA names no benchmark data")
 def test_train_and_evaluate_in_small(tmp_path, monkeypatch):
     monkeypatch.setenv("SENTINEL_CACHE", str(tmp_path / "cache"))
+    # Training takes a thread per CPU that it may use; on a loaded machine they wait for each other.
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     database, questions = tmp_path / "mimic3.sqlite", tmp_path / "questions.json"
     with pa.CompressedInputStream(str(Path(DATA) / "db/mimic3_demo.sqlite.zst"), "zstd") as stream:
         database.write_bytes(stream.read())
     packed = Path(DATA) / "reground/mimic3_demo_questions.json.xz"
     questions.write_text(json.dumps(a_few(json.loads(lzma.decompress(packed.read_bytes())))))
     recipe = yaml.safe_load((CONFIGS / "nano" / "ehrsql.yaml").read_text())
-    small = {"tokens": 20_000, "questions": 300, "lr": 0.001, "batch_tokens": 2048}
-    recipe |= {"questions": 300, "base": recipe["base"] | small}
+    small = {"tokens": 4_000, "questions": 150, "lr": 0.001, "batch_tokens": 2048}
+    recipe |= {"questions": 150, "base": recipe["base"] | small}
     recipe["agents"] = {"ehrsql-able": recipe["agents"]["ehrsql-able"] | small}
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     benchmark = str(CONFIGS / "benchmarks" / "ehrsql-mimic3-demo.yaml")
     data = [f"database={database}", f"questions={questions}"]
     out = tmp_path / "agents"
     train = ["train-nano", benchmark, "--out", str(out), "--recipe", str(tmp_path / "recipe.yaml")]
-    assert main([*train, "--limit", "12", *data]) == 0
+    assert main([*train, "--limit", "9", *data]) == 0
     folder = out / "weights" / "ehrsql-able"
     made = json.loads((folder / "RECIPE.json").read_text())
     assert set(made["scores"]) == {"all", "train", "calibration", "heldout"}
@@ -77,7 +80,7 @@ def test_train_and_evaluate_in_small(tmp_path, monkeypatch):
 
     root = tmp_path / "runs" / "small"
     agent = f"agents=[{{name: ehrsql-able, engine: transformers, model: {folder}}}]"
-    settings = [agent, "collect.limit=90", "collect.max_tokens=160", "heads.kind=tfidf"]
+    settings = [agent, "collect.limit=60", "collect.max_tokens=160", "heads.kind=tfidf"]
     settings += ["heads.folds=2", "bootstrap.resamples=20"]
     settings += [f"benchmarks.ehrsql-mimic3-demo.{text}" for text in data]
     config = str(CONFIGS / "ehrsql-mimic3-demo.yaml")
@@ -86,18 +89,18 @@ def test_train_and_evaluate_in_small(tmp_path, monkeypatch):
     assert run_dir.report_path.exists()
     rows = run_dir.read("tasks").to_pylist()
     assert {r["pool"] for r in rows} == {"train", "calibration", "heldout"}
-    assert len(run_dir.read("episodes")) == 90
+    assert len(run_dir.read("episodes")) == 60
     no_pool_is_easier(run_dir, "ehrsql-mimic3-demo", "ehrsql-able")
 
 
 def a_few(records: list[dict]) -> list[dict]:
-    """At most ten questions of each group."""
+    """At most six questions of each group."""
     seen: Counter[str] = Counter()
     kept = []
     for record in records:
         group = record.get("q_tag") or record["template"]
         seen[group] += 1
-        if seen[group] <= 10:
+        if seen[group] <= 6:
             kept.append(record)
     return kept
 
