@@ -42,8 +42,8 @@ class DeepSpeed(DataParallel):
 
     @property
     def reader(self) -> Any:
-        """The module behind DeepSpeed's engine."""
-        return self._engine.module
+        """The module behind DeepSpeed's engine; None once the fit is finished."""
+        return None if self._engine is None else self._engine.module
 
     def logits(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """(b, outputs) float32 logits; DeepSpeed's own autocast is around them."""
