@@ -1,6 +1,6 @@
 """Rollouts on vLLM for CPUs: episodes beside the same prompts fed flat, two replicas beside one.
 
-    python tests/bench/by_hand/bench_rollouts_vllm.py --model FOLDER [--episodes 96] [--check]
+    python tests/bench/by_hand/bench_rollouts_vllm.py --model FOLDER [--episodes 96] [--max-tokens 64] [--check]
 
 By hand, on a quiet machine with two cores: each engine takes half a minute to load. Episodes run
 through the whole production path (`sentinel collect`'s own function, Ray actors, journals, the SQL
@@ -46,7 +46,7 @@ def agent(model: str | None) -> dict[str, Any]:
     return {**common, "model": model, "context_window": 8192, "max_batch": CONCURRENCY}
 
 
-def config(model: str | None, episodes: int, workers: int) -> RunConfig:
+def config(model: str | None, episodes: int, workers: int, max_tokens: int) -> RunConfig:
     """One agent on the embedded hospital; a real model gets its instructions and the schema."""
     clinic = {"name": "clinic", "kind": "clinic", "schema_in_prompt": model is not None}
     collected = {"workers": workers, "concurrency": CONCURRENCY, "limit": episodes}
@@ -55,7 +55,7 @@ def config(model: str | None, episodes: int, workers: int) -> RunConfig:
             "name": "bench",
             "benchmarks": [clinic],
             "agents": [agent(model)],
-            "collect": {**collected, "max_tokens": MAX_TOKENS},
+            "collect": {**collected, "max_tokens": max_tokens},
             "heads": {"folds": 2},
         }
     )
@@ -105,12 +105,12 @@ def flat(model: str | None, asked: list[Request]) -> tuple[float, int]:
     return asyncio.run(run())
 
 
-def bench(model: str | None, episodes: int) -> Iterator[harness.Line]:
+def bench(model: str | None, episodes: int, max_tokens: int) -> Iterator[harness.Line]:
     """One run each of two replicas, one replica, and flat."""
     barred = model is not None
     with tempfile.TemporaryDirectory(prefix="bench") as tmp:
-        two, _ = collected(config(model, episodes, 2), Path(tmp) / "two")
-        one, run_dir = collected(config(model, episodes, 1), Path(tmp) / "one")
+        two, _ = collected(config(model, episodes, 2, max_tokens), Path(tmp) / "two")
+        one, run_dir = collected(config(model, episodes, 1, max_tokens), Path(tmp) / "one")
         asked = requests(run_dir)
         tokens = sum(run_dir.read("episodes")["generated_tokens"].to_pylist())
     fed, made = flat(model, asked)
@@ -130,11 +130,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", help="folder of a model; none: an embedded agent, no bars")
     parser.add_argument("--episodes", type=int, default=96)
+    parser.add_argument("--max-tokens", type=int, default=MAX_TOKENS, help="per turn")
     parser.add_argument("--check", action="store_true", help="fail when a bar is missed")
     args = parser.parse_args()
     print(f"load of the machine before: {os.getloadavg()[0]:.1f}", flush=True)
     missed = False
-    for line in bench(args.model, args.episodes):
+    for line in bench(args.model, args.episodes, args.max_tokens):
         print(line, flush=True)
         missed |= line.missed
     return int(args.check and missed)
