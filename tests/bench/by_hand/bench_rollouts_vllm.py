@@ -1,6 +1,6 @@
 """Rollouts on vLLM for CPUs: episodes beside the same prompts fed flat, two replicas beside one.
 
-    python tests/bench/by_hand/bench_rollouts_vllm.py --model FOLDER [--episodes 96] [--max-tokens 64] [--check]
+    python tests/bench/by_hand/bench_rollouts_vllm.py --model FOLDER [--max-tokens 64] [--check]
 
 By hand, on a quiet machine with two cores: each engine takes half a minute to load. Episodes run
 through the whole production path (`sentinel collect`'s own function, Ray actors, journals, the SQL
