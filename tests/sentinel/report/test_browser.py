@@ -35,7 +35,7 @@ def test_page_is_quiet_and_fits(page: Path, tmp_path: Path, width: int, dark: bo
     assert visit.requests == [page.as_uri()]
     assert visit.console == []
     assert visit.exceptions == []
-    assert visit.values["figures"] == 8
+    assert visit.values["figures"] == 10  # two of them the paper's, one per agent
     assert visit.values["empty"] == 0
     assert visit.values["overflow"] <= 0
     assert visit.values["dangling"] == 0
