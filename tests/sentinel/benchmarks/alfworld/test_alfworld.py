@@ -18,7 +18,7 @@ from jobs.doctor_env import Script
 from sentinel.agent.loop import run_task
 from sentinel.agent.react import Action, format
 from sentinel.benchmarks.alfworld import AlfworldBenchmark
-from sentinel.benchmarks.alfworld.session import Session, SessionLost
+from sentinel.benchmarks.alfworld.session import WORKER, Session, SessionLost
 from sentinel.benchmarks.alfworld.worker import Game, ThreadMisuse
 from sentinel.benchmarks.base import DataError
 from sentinel.errors import UserError
@@ -63,7 +63,8 @@ def test_the_expert_wins_and_the_versions_are_recorded(folder: Path) -> None:
     assert episode.environment.startswith("alfworld 0.4")
     assert "textworld" in episode.environment
     assert benchmark.open_sessions() == 0
-    assert not [p for p in psutil.Process().children() if "worker.py" in " ".join(p.cmdline())]
+    left = [" ".join(p.cmdline()) for p in psutil.Process().children()]
+    assert not [line for line in left if str(WORKER) in line]
 
 
 @pytest.mark.slow
