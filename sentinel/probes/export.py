@@ -1,9 +1,9 @@
 """Fitted probes as files: coefficients in safetensors, the rest in JSON, both checked by hash.
 
 `NAME.safetensors` holds per part and round `PART.ROUND.{mean, scale, coef, intercept}`, of TF–IDF
-`PART.ROUND.{terms, idf, coef, intercept}` (strict mode only: the one that deploys); `NAME.json`
-says what they read: scorer, layer, error words, which weights the agent had, how it was split.
-Nothing is unpickled.
+`PART.ROUND.{terms, idf, coef, intercept}`, of the task alone both (`weights` for the numbers that
+`keys` names); these two in strict mode only, the one that deploys. `NAME.json` says what they read:
+scorer, layer, error words, which weights the agent had, how it was split. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from sentinel.probes.scorers import (
     NEED_ACTIVATIONS,
     Models,
     Scored,
+    TaskModels,
     TextModels,
     surface_columns,
 )
 from sentinel.probes.surface import SURFACE
+from sentinel.probes.task_only import TaskProbe
 from sentinel.probes.text_probe import TextProbe
 
 FORMAT = 1
@@ -39,11 +41,12 @@ _ARRAYS = ("mean", "scale", "coef", "intercept")
 @dataclass(frozen=True)
 class Probes:
     """Probes read back: `facts` as they were saved, `models` or, of TF–IDF, `texts` by (part,
-    round)."""
+    round). `tasks`, of the control that reads the task alone, is never deployed."""
 
     facts: Mapping[str, Any]
     models: Models
     texts: TextModels = field(default_factory=dict)
+    tasks: TaskModels = field(default_factory=dict)
 
     @property
     def deployable(self) -> bool:
@@ -108,9 +111,9 @@ def save(folder: Path, cell: Cell, scored: Scored, settings: Mapping[str, Any]) 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{scored.scorer}.safetensors"
     digest = None
-    texts = scored.texts if scored.split.mode == "strict" else {}
-    if scored.models or texts:
-        data = dump(_arrays(scored.models) | _text_arrays(texts))
+    named = {**scored.texts, **scored.tasks} if scored.split.mode == "strict" else {}
+    if scored.models or named:
+        data = dump(_arrays(scored.models) | _named_arrays(named))
         digest = hashlib.sha256(data).hexdigest()
         _write(path, data)
     else:
@@ -161,12 +164,17 @@ def load(folder: Path, scorer: str) -> Probes:
         arrays = parse(data)
         names = sorted({(int(k), int(r)) for k, r in (key.split(".")[:2] for key in arrays)})
         if any(key.endswith(".terms") for key in arrays):
-            parts = ("terms", "idf", "coef", "intercept")
-            texts = {
-                (k, r): TextProbe.of({name: arrays[f"{k}.{r}.{name}"] for name in parts})
+            named = {
+                (k, r): {
+                    key.rpartition(".")[2]: value
+                    for key, value in arrays.items()
+                    if key.startswith(f"{k}.{r}.")
+                }
                 for k, r in names
             }
-            return Probes(facts, {}, texts)
+            if scorer == "task":
+                return Probes(facts, {}, {}, {at: TaskProbe.of(a) for at, a in named.items()})
+            return Probes(facts, {}, {at: TextProbe.of(a) for at, a in named.items()})
         models = {
             (k, r): LogisticProbe(
                 arrays[f"{k}.{r}.mean"],
@@ -190,10 +198,10 @@ def _arrays(models: Models) -> dict[str, Any]:
     return out
 
 
-def _text_arrays(texts: TextModels) -> dict[str, Any]:
+def _named_arrays(probes: Mapping[tuple[int, int], TextProbe | TaskProbe]) -> dict[str, Any]:
     return {
         f"{k}.{r}.{name}": value
-        for (k, r), probe in sorted(texts.items())
+        for (k, r), probe in sorted(probes.items())
         for name, value in probe.arrays().items()
     }
 

@@ -21,6 +21,7 @@ from sentinel.probes.cell import Cell
 from sentinel.probes.logistic import LogisticProbe, fit_logistic
 from sentinel.probes.parts import Part, Split, round_facts, unfit
 from sentinel.probes.surface import SURFACE
+from sentinel.probes.task_only import TaskProbe, task_round
 from sentinel.probes.text_probe import TextProbe
 
 SCORERS = ("probe", "surface", "stacking", "heads", "tfidf", "task", "random")
@@ -33,6 +34,7 @@ _STREAM = 7
 Floats = NDArray[np.float64]
 Models = dict[tuple[int, int], LogisticProbe]
 TextModels = dict[tuple[int, int], TextProbe]
+TaskModels = dict[tuple[int, int], TaskProbe]
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class ScorerConfig:
 class Scored:
     """`score` (E, G) failure probabilities, NaN where there is none; `facts` JSON-able: how it was
     split, and per round who was scored, the AUROC, and why a model is missing; `models` by (part,
-    round) for scorers that are plain coefficients, `texts` for `tfidf`."""
+    round) for scorers that are plain coefficients, `texts` for `tfidf`, `tasks` for `task`."""
 
     scorer: str
     split: Split
@@ -60,6 +62,7 @@ class Scored:
     facts: dict[str, Any]
     models: Models
     texts: TextModels = field(default_factory=dict)
+    tasks: TaskModels = field(default_factory=dict)
 
 
 def score(cell: Cell, cut: Split, scorer: str, config: ScorerConfig | None = None) -> Scored:
@@ -80,6 +83,7 @@ def score(cell: Cell, cut: Split, scorer: str, config: ScorerConfig | None = Non
         )
     models: Models = {}
     fitted: TextModels = {}
+    tasks: TaskModels = {}
     columns: list[Floats] = []
     reasons: list[list[str]] = []
     if scorer == "heads":
@@ -98,9 +102,9 @@ def score(cell: Cell, cut: Split, scorer: str, config: ScorerConfig | None = Non
             )
             fitted |= {(k, r): model for k, model in found_models.items()}
         elif scorer == "task":
-            from sentinel.probes.task_only import task_round
-
-            column, why = task_round(cell, alive, cut.parts)
+            found_tasks: dict[int, TaskProbe] = {}
+            column, why = task_round(cell, alive, cut.parts, found_tasks)
+            tasks |= {(k, r): model for k, model in found_tasks.items()}
         else:
             column, why = _plain(cell, cut.parts, scorer, r, alive, config, models)
         columns.append(column)
@@ -138,7 +142,7 @@ def score(cell: Cell, cut: Split, scorer: str, config: ScorerConfig | None = Non
         "auroc_on": cut.auroc_on,
         "rounds": rounds,
     }
-    return Scored(scorer, cut, found, facts, models, fitted)
+    return Scored(scorer, cut, found, facts, models, fitted, tasks)
 
 
 def _plain(

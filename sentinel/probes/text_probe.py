@@ -44,9 +44,15 @@ class TextProbe:
         """f: probability of failure of one text through an action."""
         from scipy.special import expit
 
+        return float(expit(self.logit(text)))
+
+    def logit(self, text: str) -> float:
+        """The logit of one text; the intercept alone where there are no terms."""
+        if not self.terms:
+            return self.intercept
         counter, weigh = self._reader
-        logit = weigh.transform(counter.transform([text])) @ self.coef.reshape(-1, 1)
-        return float(expit(np.asarray(logit).ravel() + self.intercept)[0])
+        found = weigh.transform(counter.transform([text])) @ self.coef.reshape(-1, 1)
+        return float((np.asarray(found).ravel() + self.intercept)[0])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As named arrays; terms as UTF-8, one a line (no term holds a line break)."""
@@ -63,7 +69,10 @@ class TextProbe:
         """Inverse of `arrays`. Raises ValueError where they do not fit one another."""
         text = arrays["terms"].tobytes().decode("utf-8", "surrogatepass")
         found = cls(
-            tuple(text.split("\n")), arrays["idf"], arrays["coef"], float(arrays["intercept"][0])
+            tuple(text.split("\n")) if text else (),
+            arrays["idf"],
+            arrays["coef"],
+            float(arrays["intercept"][0]),
         )
         if not len(found.terms) == len(found.idf) == len(found.coef):
             raise ValueError(f"{len(found.terms)} terms, {len(found.idf)} frequencies")

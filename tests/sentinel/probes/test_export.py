@@ -77,11 +77,20 @@ def test_a_threshold_of_the_facts_cannot_be_swapped_unnoticed(saved, tmp_path):
         load(tmp_path, found.scorer)
 
 
-def test_a_scorer_that_is_no_coefficients_has_facts_only(cell, tmp_path):
+def test_the_task_alone_scores_exactly_as_the_table(cell, tmp_path):
     cut = split("strict", list(cell.episode), cell.task, cell.success, 0)
-    save(tmp_path, cell, score(cell, cut, "task"), {})
+    found = score(cell, cut, "task")
+    save(tmp_path, cell, found, {})
+    probes = load(tmp_path, "task")
+    assert not probes.deployable  # a control
+    for r in range(1, 7):
+        for e in np.flatnonzero(~np.isnan(found.score[:, r - 1]))[::7]:
+            live = probes.tasks[0, r].score(cell.goal[e], cell.meta[e])
+            assert live == pytest.approx(found.score[e, r - 1], abs=1e-12)
+    paper = split("paper", list(cell.episode), cell.task, cell.success, 0)
+    save(tmp_path, cell, score(cell, paper, "task"), {})
     assert [p.name for p in tmp_path.iterdir()] == ["task.json"]
-    assert load(tmp_path, "task").models == {}
+    assert load(tmp_path, "task").tasks == {}
 
 
 def test_text_models_are_kept_where_they_can_be_deployed(cell, tmp_path):
