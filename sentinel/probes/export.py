@@ -111,9 +111,11 @@ def save(folder: Path, cell: Cell, scored: Scored, settings: Mapping[str, Any]) 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{scored.scorer}.safetensors"
     digest = None
-    named = {**scored.texts, **scored.tasks} if scored.split.mode == "strict" else {}
-    if scored.models or named:
-        data = dump(_arrays(scored.models) | _named_arrays(named))
+    strict = scored.split.mode == "strict"
+    texts, tasks = (scored.texts, scored.tasks) if strict else ({}, {})
+    if scored.models or texts or tasks:
+        named = _named_arrays(texts) | _named_arrays(tasks)
+        data = dump(_arrays(scored.models) | named)
         digest = hashlib.sha256(data).hexdigest()
         _write(path, data)
     else:
@@ -198,7 +200,7 @@ def _arrays(models: Models) -> dict[str, Any]:
     return out
 
 
-def _named_arrays(probes: Mapping[tuple[int, int], TextProbe | TaskProbe]) -> dict[str, Any]:
+def _named_arrays(probes: TextModels | TaskModels) -> dict[str, Any]:
     return {
         f"{k}.{r}.{name}": value
         for (k, r), probe in sorted(probes.items())

@@ -42,7 +42,12 @@ class TaskProbe:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As named arrays; names as UTF-8, one a line."""
         names = np.frombuffer("\n".join(self.keys).encode(), dtype=np.uint8).copy()
-        own = {"keys": names, "mean": self.mean, "scale": self.scale, "weights": self.coef}
+        own: dict[str, NDArray[Any]] = {
+            "keys": names,
+            "mean": self.mean,
+            "scale": self.scale,
+            "weights": self.coef,
+        }
         return own | self.text.arrays()
 
     @classmethod
