@@ -200,7 +200,7 @@ def _arrays(models: Models) -> dict[str, Any]:
     return out
 
 
-def _named_arrays(probes: TextModels | TaskModels) -> dict[str, Any]:
+def _named_arrays(probes: Mapping[tuple[int, int], Any]) -> dict[str, Any]:
     return {
         f"{k}.{r}.{name}": value
         for (k, r), probe in sorted(probes.items())
