@@ -129,7 +129,7 @@ def main() -> int:
     """The command line; exit code 1 for a missed bar with --check."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", help="folder of a model; none: an embedded agent, no bars")
-    parser.add_argument("--episodes", type=int, default=96)
+    parser.add_argument("--episodes", type=int, default=128)
     parser.add_argument("--max-tokens", type=int, default=MAX_TOKENS, help="per turn")
     parser.add_argument("--check", action="store_true", help="fail when a bar is missed")
     args = parser.parse_args()
