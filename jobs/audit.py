@@ -28,7 +28,7 @@ from cluster.audit_stages import (
 from cluster.head_stages import HEADS, SNAPSHOTS, Where
 from cluster.pool import ItemError
 from cluster.progress import Progress
-from jobs.heads import head_settings
+from jobs.heads import head_device, head_settings
 from sentinel.audit.measure import row
 from sentinel.audit.refits import DETERMINISTIC, LOOP, NOT_RUN, SEEDS, Fold, loop_row, seed_rows
 from sentinel.errors import UserError
@@ -118,10 +118,7 @@ def _refits(
     folds = sorted({f for f in tasks["fold"].to_pylist() if f is not None})
     judged = tasks["answerable"].null_count < tasks.num_rows
     heads = head_settings(config, where.benchmark)
-    device = config.heads.device
-    if device == "auto":
-        nano = str(heads["encoder"]).startswith("nano")
-        device = "cuda" if cluster.gpus and not nano else "cpu"
+    device = head_device(heads, cluster)
     seed = config.heads.seed
     if config.audit.loop != "off":
         kind = heads if config.audit.loop == "heads" else {**heads, "kind": "tfidf"}

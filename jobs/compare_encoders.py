@@ -252,16 +252,13 @@ def _fit(
     from cluster.head_stages import HEADS, SNAPSHOTS, Where
     from cluster.pool import ItemError
     from cluster.progress import Progress
-    from jobs.heads import head_settings
+    from jobs.heads import head_device, head_settings
     from sentinel.heads.config import HEADS as NAMES
 
     items: dict[RefitItem, str] = {}
     for place, pool in pools.items():
         settings = head_settings(config, place[0])
-        device = config.heads.device
-        if device == "auto":
-            nano = str(settings["encoder"]).startswith("nano")
-            device = "cuda" if cluster.gpus and not nano else "cpu"
+        device = head_device(settings, cluster)
         marker = files.read_json(run_dir.marker_path(HEADS, *place, SNAPSHOTS)) or {}
         inputs = marker["tables"][SNAPSHOTS]["sha256"]
         digest = files.digest([inputs, {**settings, "device": None}])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cluster import files
@@ -224,14 +224,20 @@ def _folds(
     folds = sorted({f for f in tasks["fold"].to_pylist() if f is not None})
     judged = tasks["answerable"].null_count < tasks.num_rows
     settings = head_settings(config, where.benchmark)
-    device = config.heads.device
-    if device == "auto":
-        nano = HeadConfig.of(settings).nano_world is not None
-        device = "cuda" if cluster.gpus and not nano else "cpu"
+    device = head_device(settings, cluster)
     heads = NAMES if judged else NAMES[1:]
     for head in (*heads, SHARED) if config.heads.shared and judged else heads:
         for fold in (*folds, None):
             yield FoldItem(where, head, fold, settings, config.heads.seed, device)
+
+
+def head_device(settings: Mapping[str, Any], cluster: Cluster) -> str:
+    """Where heads of these settings (a `heads` section) run: a nano encoder needs no GPU."""
+    device = str(settings["device"])
+    if device != "auto":
+        return device
+    nano = HeadConfig.of(settings).nano_world is not None
+    return "cuda" if cluster.gpus and not nano else "cpu"
 
 
 def head_settings(config: RunConfig, benchmark: str) -> dict[str, Any]:

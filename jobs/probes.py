@@ -25,6 +25,7 @@ from cluster.probe_stages import (
     scorer_part,
 )
 from cluster.progress import Progress
+from jobs.heads import head_device
 from jobs.label import labels_hash, primary_label, require_label
 from sentinel.errors import UserError
 
@@ -137,11 +138,7 @@ def _items(
             failed.add((where, mode))
             _failed(run_dir, where, f"{mode} mode", ItemError("user", str(error), error=error))
             return []
-    device = config.heads.device
-    if device == "auto":
-        device = "cuda" if cluster.gpus and config.heads.encoder != "nano" else "cpu"
-    if "heads" not in scorers:
-        device = "cpu"
+    device = head_device(config.heads.model_dump(), cluster) if "heads" in scorers else "cpu"
     return [
         ScorerItem(
             where,
