@@ -10,12 +10,15 @@ import argparse
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs import config_files as files
 from sentinel.errors import UserError
+
+if TYPE_CHECKING:
+    from sentinel.benchmarks.base import Task
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--only", nargs="+", metavar="NAME", help="`tokenizer`, `base` or agents; default: all"
     )
     parser.add_argument(
-        "--scores", action="store_true", help="only measure the agents and record their scores"
+        "--scores",
+        action="store_true",
+        help="only measure the agents, on the pools that no agent was trained on",
     )
     parser.add_argument("--limit", type=int, help="measure on at most so many questions")
 
@@ -40,6 +45,7 @@ def main(args: argparse.Namespace) -> int:
     from sentinel.benchmarks.base import Trainable
     from sentinel.benchmarks.registry import load
     from sentinel.nano import recipe as recipes
+    from sentinel.nano.held_back import hold_back
 
     mapping = files.resolve("benchmarks", args.benchmark, Path.cwd())
     late = [name for name in args.only or () if "=" in name]  # settings behind --only
@@ -63,13 +69,16 @@ def main(args: argparse.Namespace) -> int:
     try:
         if args.scores:
             for stage in (s for s in recipe.agents if s.name in wanted):
-                record_scores(out / "weights" / stage.name, tokenizer, benchmark, args.limit)
+                record_scores(out / "weights" / stage.name, tokenizer, benchmark, limit=args.limit)
             return 0
         tasks = list(
             benchmark.agent_questions(
                 recipe.seed, recipe.questions, unanswerable=recipe.unanswerable
             )
         )
+        held: list[Task] = []
+        if recipe.held_back:
+            tasks, held = hold_back(tasks, recipe.held_back, recipe.seed)
         if "tokenizer" in wanted:
             if recipe.start_from is None:
                 recipes.fit_tokenizer(
@@ -105,7 +114,10 @@ def main(args: argparse.Namespace) -> int:
                 if args.out is not None:  # a model folder of its own, for any agent config
                     for file in tokenizer.iterdir():
                         shutil.copyfile(file, folder / file.name)
-                record_scores(folder, tokenizer, benchmark, args.limit)
+                if held:  # the level is set by these alone
+                    record_scores(folder, tokenizer, benchmark, held)
+                else:
+                    record_scores(folder, tokenizer, benchmark, limit=args.limit)
     finally:
         benchmark.close()
     if only is None:
@@ -113,20 +125,33 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def record_scores(folder: Path, tokenizer: Path, benchmark: Any, limit: int | None = None) -> None:
-    """Measure one agent on every pool (it was trained on none) and write that to RECIPE.json.
+def record_scores(
+    folder: Path,
+    tokenizer: Path,
+    benchmark: Any,
+    held: Sequence[Task] = (),
+    *,
+    limit: int | None = None,
+) -> None:
+    """Measure one agent and write that to RECIPE.json, pool by pool.
 
-    `limit` questions at most, each pool and kind in its share.
+    On the tasks of the agent pool that were `held` back from its training; without them on every
+    other pool (it was trained on none), on `limit` questions at most, each pool and kind in its
+    share.
     """
     from cluster.engines.transformers import TransformersEngine
     from jobs.nano_scores import label, outcomes, play, scores
+    from sentinel.splits import Pool
     from sentinel.task_table import choose, draw_pools
 
     # As the agents' configs have it: long episodes cost less than half in float32.
     dtype = "float64" if hasattr(benchmark, "sandbox") else "float32"
     engine = TransformersEngine(folder, dtype=dtype, tokenizer_dir=tokenizer)
-    pool_of = draw_pools(benchmark, benchmark.tasks()).pool
-    tasks = choose(benchmark.tasks(), pool_of, limit, seed=0)
+    if held:
+        tasks, pool_of = list(held), dict.fromkeys((t.task_id for t in held), Pool.AGENT)
+    else:
+        pool_of = dict(draw_pools(benchmark, benchmark.tasks()).pool)
+        tasks = choose(benchmark.tasks(), pool_of, limit, seed=0)
     episodes = play(engine, benchmark, tasks)
     correct = label(benchmark, episodes, tasks)
     measured = {}

@@ -59,6 +59,7 @@ class Recipe:
     """A whole world's recipe (`configs/nano/*.yaml`); `world` is a key of `HABITS`.
 
     `start_from` names a shipped agent: the base continues from it and speaks its vocabulary.
+    `held_back` tasks of the agent pool are measured on and not trained on (`held_back.py`).
     """
 
     questions: int
@@ -70,6 +71,7 @@ class Recipe:
     agents: tuple[Stage, ...]
     source: Mapping[str, Any]
     start_from: str | None = None
+    held_back: int = 0
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Recipe:
@@ -89,6 +91,7 @@ class Recipe:
             agents=tuple(Stage.from_mapping(k, v, world) for k, v in mapping["agents"].items()),
             source=mapping,
             start_from=mapping.get("start_from"),
+            held_back=mapping.get("held_back", 0),
         )
 
 

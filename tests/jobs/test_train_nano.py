@@ -56,6 +56,20 @@ def test_a_recipe_becomes_agents(files: tuple[str, str], tmp_path: Path) -> None
     assert not list((out / "weights").glob(".*"))  # the base is gone when all are made
 
 
+@pytest.mark.slow
+def test_tasks_held_back_are_all_that_is_measured(files: tuple[str, str], tmp_path: Path) -> None:
+    benchmark, recipe = files
+    Path(recipe).write_text(yaml.safe_dump(RECIPE | {"held_back": 20}))
+    out = tmp_path / "nano"
+    assert main(["train-nano", benchmark, "--recipe", recipe, "--out", str(out)]) == 0
+    made = json.loads((out / "weights" / "small-one" / "RECIPE.json").read_text())
+    assert set(made["scores"]) == {"agent", "all"}
+    assert made["scores"]["agent"]["questions"] == len(made["outcomes"]) == 20
+    assert main(["train-nano", benchmark, "--recipe", recipe, "--out", str(out), "--scores"]) == 0
+    made = json.loads((out / "weights" / "small-one" / "RECIPE.json").read_text())
+    assert set(made["scores"]) == {"all", "train", "calibration", "heldout"}
+
+
 def test_wrong_names_and_missing_models_are_one_line(
     files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

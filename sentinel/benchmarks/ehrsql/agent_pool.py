@@ -8,42 +8,21 @@ a real model has seen SQL before; some groups are withheld from the agent altoge
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from sentinel.benchmarks.alike import cliques, keys
 from sentinel.benchmarks.base import Task
 from sentinel.benchmarks.clinic.pools import WITHHELD_EVERY, shuffled_groups
 from sentinel.errors import UserError
 
 _FILLED = re.compile(r"\d+$")
-
-
-def same_text(text: str) -> str:
-    """A question's text as it is compared: words only, without case.
-
-    >>> same_text("What IS  it?") == same_text("what is it")
-    True
-    """
-    return " ".join(re.findall(r"\w+", text.casefold()))
-
-
-def keys(task: Task) -> list[tuple[str, ...]]:
-    """What no question of another pool may share: text, (group, values), gold query."""
-    found: list[tuple[str, ...]] = [("text", same_text(task.text))]
-    if task.gold is not None:
-        found.append(("gold", " ".join(task.gold.lower().split())))
-    values = task.meta.get("value")
-    if values:
-        text = {name: str(value) for name, value in sorted(values.items())}
-        found.append(("values", task.group, json.dumps(text)))
-    return found
 
 
 def withheld(tasks: Sequence[Task], seed: int) -> frozenset[str]:
@@ -69,16 +48,16 @@ def agent_pool(tasks: Sequence[Task], share: str | float, seed: int) -> frozense
         raise UserError(f"agent_share is {share}", "set a share between 0 and 1, such as 0.4")
     without = withheld(tasks, seed)
     size: dict[str, int] = defaultdict(int)
-    cliques: dict[str, list[list[str]]] = defaultdict(list)
+    of_group: dict[str, list[list[str]]] = defaultdict(list)
     for task in tasks:
         size[task.group] += 1
-    for members in _cliques(tasks):
+    for members in cliques(tasks):
         groups = {t.group for t in members}
         if len(groups) == 1 and not groups & without:
-            cliques[members[0].group].append([t.task_id for t in members])
+            of_group[members[0].group].append([t.task_id for t in members])
     chosen: set[str] = set()
-    for number, group in enumerate(sorted(cliques)):
-        order = sorted(cliques[group])
+    for number, group in enumerate(sorted(of_group)):
+        order = sorted(of_group[group])
         np.random.Generator(np.random.PCG64([seed, number])).shuffle(order)
         room = int(part * size[group] + Fraction(1, 2))
         for ids in order:
@@ -86,26 +65,6 @@ def agent_pool(tasks: Sequence[Task], share: str | float, seed: int) -> frozense
                 chosen.update(ids)
                 room -= len(ids)
     return frozenset(chosen)
-
-
-def _cliques(tasks: Sequence[Task]) -> Iterator[list[Task]]:
-    """Questions connected by a common key, in the order of their first one."""
-    parent = list(range(len(tasks)))
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    first: dict[tuple[str, ...], int] = {}
-    for i, task in enumerate(tasks):
-        for key in keys(task):
-            parent[root(i)] = root(first.setdefault(key, i))
-    members: dict[int, list[Task]] = defaultdict(list)
-    for i, task in enumerate(tasks):
-        members[root(i)].append(task)
-    yield from members.values()
 
 
 def questions(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from sentinel.benchmarks.alike import keys
 from sentinel.benchmarks.base import Task
 from sentinel.benchmarks.ehrsql import EhrsqlBenchmark, agent_pool
-from sentinel.benchmarks.ehrsql.agent_pool import keys
 from sentinel.errors import UserError
 from sentinel.splits import Pool
 from sentinel.task_table import choose, draw_pools
