@@ -167,7 +167,7 @@ def fold_part(item: FoldItem, strategy: Strategy | None = None) -> dict[str, Any
         rows = scored_rows(snapshots, item.fold)
         metrics = {"head": item.head, "fold": item.fold, "not_fitted": str(failure)}
         nothing = np.full(len(rows), np.nan)
-        tables = _scores(item, snapshots, rows, nothing, np.zeros(len(rows), dtype=bool))
+        tables = score_tables(item, snapshots, rows, nothing, np.zeros(len(rows), dtype=bool))
         return {"tables": tables, "metrics": metrics}
     events = EventLog(item.events)
     try:
@@ -185,7 +185,7 @@ def fold_part(item: FoldItem, strategy: Strategy | None = None) -> dict[str, Any
         )
     finally:
         events.close()
-    tables = _scores(item, snapshots, found.rows, found.logits, found.truncated)
+    tables = score_tables(item, snapshots, found.rows, found.logits, found.truncated)
     return {"tables": tables, "metrics": found.metrics}
 
 
@@ -255,7 +255,7 @@ def read_tasks(where: Where) -> dict[str, dict[str, Any]]:
     return {row["task_id"]: row for row in table.to_pylist()}
 
 
-def _scores(
+def score_tables(
     item: FoldItem,
     snapshots: Snapshots,
     rows: np.ndarray,

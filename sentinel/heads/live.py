@@ -18,7 +18,7 @@ from sentinel.heads.config import HeadConfig
 from sentinel.heads.lines import LineTokens, cut_by_line
 from sentinel.heads.score import prepare, score_heads
 from sentinel.heads.tfidf import TfidfHead
-from sentinel.heads.tokens import Specials, flatten
+from sentinel.heads.tokens import Specials, Tokenized, flatten
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -50,6 +50,10 @@ class LiveHeads:
     def episode(self) -> LiveEpisode:
         """The heads on one episode; it remembers the lines that it has read."""
         return LiveEpisode(self, LineTokens(self._tokenizer, self._by_line))
+
+    def tokens(self, texts: Sequence[str]) -> Tokenized:
+        """Ids of the prefixes of a pool, a row each, special tokens excepted; each line once."""
+        return flatten(LineTokens(self._tokenizer, self._by_line).read(texts))
 
     def score(self, text: str) -> np.ndarray:
         """(outputs,) float64 logits of one text."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,20 @@ def head_key(model: Any, specials: Specials, window: int) -> str:
     return digest.hexdigest()
 
 
+@dataclass(frozen=True)
+class Pass:
+    """What a pass over kept scores gave and did.
+
+    `logits`: (n, outputs) of each head, in their order. Of `distinct` prefixes `new` were unknown
+    to some head; they were read in `batches`.
+    """
+
+    logits: tuple[np.ndarray, ...]
+    distinct: int
+    new: int
+    batches: int
+
+
 def score_new(
     model: Any,
     tokens: Tokenized,
@@ -104,6 +120,25 @@ def score_new(
     With an empty store the batches, and so the logits, are those of `score_tokens` to the bit;
     otherwise they agree to 2e-5. Raises HeadFailure for a logit that is not finite.
     """
+    how: dict[str, Any] = {"device": device, "flush_tokens": flush_tokens}
+    return score_new_heads([model], tokens, specials, window, [store], **how).logits[0]
+
+
+def score_new_heads(
+    models: Sequence[Any],
+    tokens: Tokenized,
+    specials: Specials,
+    window: int,
+    stores: Sequence[ScoreStore],
+    *,
+    device: str = "cpu",
+    flush_tokens: int = FLUSH_TOKENS,
+) -> Pass:
+    """`score_new` of several heads that read alike, a store each: batched once for all.
+
+    Where the heads know different prefixes (a kill came between their stores), each reads what it
+    lacks.
+    """
     distinct, index = deduplicate(tokens)
     keys = [
         hashlib.blake2b(
@@ -111,13 +146,22 @@ def score_new(
         ).digest()
         for i in range(len(distinct))
     ]
-    new = np.array([i for i, key in enumerate(keys) if key not in store], dtype=np.int64)
-    prepared = prepare(distinct.take(new), specials, window)
-    for batches in _portions(prepared, flush_tokens):
-        logits = read_batches([model], prepared, batches, device=device)
-        rows = new[np.concatenate(batches)]
-        store.add([keys[i] for i in rows], logits)
-    return store.logits(keys)[index]
+    lacks = np.array([[key not in store for store in stores] for key in keys], dtype=bool)
+    lacks = lacks.reshape(len(keys), len(stores))
+    batches_read = 0
+    for pattern in np.unique(lacks[lacks.any(axis=1)], axis=0):
+        new = np.flatnonzero((lacks == pattern).all(axis=1))
+        readers = [(m, s) for m, s, wants in zip(models, stores, pattern, strict=True) if wants]
+        prepared = prepare(distinct.take(new), specials, window)
+        batches_read += len(prepared.batches)
+        for batches in _portions(prepared, flush_tokens):
+            logits = read_batches([m for m, _ in readers], prepared, batches, device=device)
+            rows = new[np.concatenate(batches)]
+            ends = np.cumsum([store.outputs for _, store in readers])[:-1]
+            for (_, store), part in zip(readers, np.split(logits, ends, axis=1), strict=True):
+                store.add([keys[i] for i in rows], part)
+    logits_of = tuple(store.logits(keys)[index] for store in stores)
+    return Pass(logits_of, len(keys), int(lacks.any(axis=1).sum()), batches_read)
 
 
 def _portions(prepared: Prepared, most: int) -> list[list[np.ndarray]]:
