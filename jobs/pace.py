@@ -12,7 +12,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from cluster import files
-from jobs import run as stages
+from jobs.run import add_config_arguments, load
 from sentinel.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ EPISODES = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """CONFIG or --run-dir, as for a stage, and how many episodes are timed."""
-    stages.add_config_arguments(parser)
+    add_config_arguments(parser)
     parser.add_argument(
         "--episodes", type=int, default=EPISODES, help="timed per agent (default: %(default)s)"
     )
@@ -41,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
 
     if args.episodes < 1:
         raise UserError(f"--episodes {args.episodes}", "time at least one episode")
-    config, root = stages.load(args)
+    config, root = load(args)
     run_dir = RunDir(root)
     if not run_dir.config_path.exists():
         raise UserError(f"nothing was collected in {root}", f"sentinel collect --run-dir '{root}'")

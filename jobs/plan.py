@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import plan_heads, rates
-from jobs import run as stages
 from jobs.config import RunConfig
+from jobs.run import add_config_arguments, load
 from sentinel.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ FILE = "plan.json"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """CONFIG or --run-dir, the size of the pilot, and where rates come from."""
-    stages.add_config_arguments(parser)
+    add_config_arguments(parser)
     parser.add_argument(
         "--episodes", type=int, default=EPISODES, help="pilot episodes per agent (%(default)s)"
     )
@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
 
     if args.episodes < 1:
         raise UserError(f"--episodes {args.episodes}", "plan from at least one episode")
-    config, root = stages.load(args)
+    config, root = load(args)
     if args.learn is not None:
         files.write_json(args.learn.expanduser().absolute(), rates.learned(config, RunDir(root)))
         print(f"rates of {root}: {args.learn}")

@@ -44,7 +44,7 @@ def resources(config: RunConfig, stage: str, plan: Mapping[str, Any] | None = No
     a job gets twice that, at least ten minutes. `run` (an element of a sweep) gets the most of all
     stages.
     """
-    from jobs.run import NEEDS_WORKERS
+    from jobs.stages import NEEDS_WORKERS
 
     plan = plan or {}
     if stage == "run":

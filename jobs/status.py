@@ -12,7 +12,8 @@ from typing import Any
 
 from jobs.causes import causes
 from jobs.config import RunConfig
-from jobs.run import has_result, recorded_config
+from jobs.results import has_result
+from jobs.run import recorded_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -21,6 +22,33 @@ def ignore() -> None:
     """The clean-up that follows a signal is not interrupted again."""
     for s in STOPS:
         signal.signal(s, signal.SIG_IGN)
+
+
+@contextmanager
+def stoppable() -> Iterator[Callable[[], None]]:
+    """SIGTERM and SIGUSR2 (Slurm's end, and its warning) stop like Ctrl-C: cleanly, once.
+
+    Yields what takes the signals again after someone else took them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before = {s: signal.getsignal(s) for s in STOPS}
+
+    def stop(number: int, frame: object) -> None:
+        ignore()
+        raise Stopped(number)
+
+    def take() -> None:
+        for s in STOPS:
+            signal.signal(s, stop)
+
+    take()
+    try:
+        yield take
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
 
 
 def run_async(main: Coroutine[Any, Any, T]) -> T:

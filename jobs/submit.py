@@ -25,9 +25,9 @@ def main(args: argparse.Namespace, config: RunConfig, root: Path) -> int:
     from cluster import job_record as record
     from cluster import slurm, submit
     from cluster.run_dir import RunDir
-    from jobs import run as runs
     from jobs import submit_checks as checks
     from jobs import sweep_run
+    from jobs.stages import recordable
 
     if args.dry_run:
         limit = 1001
@@ -57,7 +57,7 @@ def main(args: argparse.Namespace, config: RunConfig, root: Path) -> int:
         checks.shared(config, root, env)
     for place, one in [(root, config), *elements]:
         with RunDir(place).lock():
-            RunDir(place).prepare(runs.recordable(one))
+            RunDir(place).prepare(recordable(one))
     lines = submit.shell(scripts)
     (record.folder(root) / "submit.sh").write_text("\n".join([*lines, ""]), encoding="utf-8")
     if args.dry_run:
@@ -150,7 +150,7 @@ def sweep_step(
 
 
 def _ray(config: RunConfig, stage: str) -> dict[str, Any] | None:
-    from jobs.run import NEEDS_WORKERS
+    from jobs.stages import NEEDS_WORKERS
 
     site = config.site
     if stage not in (*NEEDS_WORKERS, "run") or not site.ray:

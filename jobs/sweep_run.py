@@ -66,17 +66,17 @@ def elements(config: RunConfig, root: Path) -> list[tuple[Path, RunConfig]]:
 def run(config: RunConfig, root: Path) -> int:
     """Run the elements one after the other; 3 and a summary when some did not finish."""
     from cluster.run_dir import RunDir
-    from jobs import run as runs
+    from jobs.stages import recordable, run_stages
 
     todo = elements(config, root)
     root.mkdir(parents=True, exist_ok=True)
     faults: dict[str, str] = {}
     with RunDir(root).lock():
-        RunDir(root).prepare(runs.recordable(config))
+        RunDir(root).prepare(recordable(config))
         for number, (place, one) in enumerate(todo, start=1):
             print(f"sweep {number}/{len(todo)}: {place.name}", flush=True)
             try:
-                if runs.run_stages(one, place, one.stages):
+                if run_stages(one, place, one.stages):
                     faults[place.name] = "parts are missing (see above)"
             except UserError as error:
                 faults[place.name] = str(error)

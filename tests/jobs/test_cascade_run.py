@@ -17,7 +17,7 @@ from cluster.pool import Cluster, open_cluster
 from cluster.run_dir import RunDir
 from jobs import __main__ as cli
 from jobs.config import RunConfig
-from jobs.run import has_result, missing_parts
+from jobs.results import has_result, missing_parts
 from sentinel.errors import UserError
 from sentinel.probes import monitor
 from sentinel.probes.export import load

@@ -13,7 +13,7 @@ from api_server import Answer, fault, said, serve
 from cluster.engines.openai_spend import SpendReader
 from cluster.run_dir import RunDir
 from jobs.config import RunConfig
-from jobs.run import run_stages
+from jobs.stages import run_stages
 from sentinel.errors import UserError
 
 QUESTIONS = 70

@@ -32,7 +32,7 @@ from cluster.run_dir import RunDir
 from jobs import judge
 from jobs.__main__ import main
 from jobs.config import RunConfig
-from jobs.run import run_stages
+from jobs.stages import run_stages
 from jobs.status import lines, status
 from sentinel.errors import UserError
 

@@ -16,7 +16,7 @@ from cluster.run_dir import RunDir
 from jobs.__main__ import main
 from jobs.config import RunConfig
 from jobs.label import labels_hash
-from jobs.run import run_stages
+from jobs.stages import run_stages
 
 SMALL = {"bootstrap": {"resamples": 20}, "decide": {"lambdas": [1]}}
 

@@ -13,7 +13,8 @@ import yaml
 
 from jobs import __main__ as cli
 from jobs.config import STAGES, RunConfig
-from jobs.run import RESULT, load, missing_parts
+from jobs.results import RESULT, missing_parts
+from jobs.run import load
 from sentinel.errors import UserError
 
 RAW = {

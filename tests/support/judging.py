@@ -41,7 +41,7 @@ def config(url: str, agents: tuple[str, ...] = ("steady", "other"), **changes: A
 
 def labelled(root: Path, settings: RunConfig) -> RunDir:
     """A run directory with labelled episodes of every agent."""
-    from jobs.run import run_stages
+    from jobs.stages import run_stages
 
     run_dir = RunDir(root)
     run_dir.prepare(settings.model_dump(mode="json"))
