@@ -8,13 +8,10 @@ all heads, and of a text that has grown only the new lines are; the logits are t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sentinel.errors import UserError
-from sentinel.heads.config import HeadConfig
 from sentinel.heads.lines import LineTokens, cut_by_line
 from sentinel.heads.score import prepare, score_heads
 from sentinel.heads.tfidf import TfidfHead
@@ -96,33 +93,3 @@ class LiveTfidf:
     def score(self, text: str) -> np.ndarray:
         """(heads,) float64 logits of one text."""
         return np.array([head.logits([text])[0] for head in self.heads], dtype=np.float64)
-
-
-def open_heads(folders: Sequence[Path], *, device: str = "cpu") -> LiveHeads | LiveTfidf:
-    """Saved heads, ready for a monitor: two folders of a pair, or the one of a shared encoder.
-
-    Raises UserError for a folder that cannot be read, and for heads that do not read alike (another
-    kind, encoder or window).
-    """
-    from sentinel.heads.folds import load_fold
-
-    found = [load_fold(Path(folder)) for folder in folders]
-    if all(isinstance(head, TfidfHead) for head in found):
-        return LiveTfidf(found)
-    if any(isinstance(head, TfidfHead) for head in found):
-        raise _unlike(folders)
-    from sentinel.heads.model import head_tokenizer
-
-    configs: list[HeadConfig] = [config for _, config in found]
-    if len({(config.encoder, config.max_score_tokens) for config in configs}) != 1:
-        raise _unlike(folders)
-    tokenizer, specials = head_tokenizer(configs[0])
-    models = [model for model, _ in found]
-    return LiveHeads(models, tokenizer, specials, configs[0].max_score_tokens, device=device)
-
-
-def _unlike(folders: Sequence[Path]) -> UserError:
-    return UserError(
-        f"heads {', '.join(map(str, folders))} do not read the same text alike",
-        "name the heads of one agent and one run",
-    )

@@ -16,7 +16,7 @@ from sentinel.errors import UserError
 from sentinel.heads.config import CORRECTNESS, HEADS, HeadConfig
 from sentinel.heads.encoders import check_encoder, window_of
 from sentinel.heads.folds import fit_fold, load_fold
-from sentinel.heads.live import open_heads
+from sentinel.heads.live import LiveHeads
 from sentinel.heads.model import head_tokenizer
 from sentinel.heads.score import score_tokens
 from sentinel.heads.snapshots import Snapshots, build, plan
@@ -74,7 +74,7 @@ def test_fit_score_save_and_load_are_equal(
     tokens = tokenize(tokenizer, snapshots.text[found.rows].tolist())
     loaded = score_tokens(model, tokens, specials, settings.max_score_tokens)[:, 0]
     np.testing.assert_allclose(loaded, found.logits, atol=1e-5)
-    live = open_heads([tmp_path / "head"])
+    live = LiveHeads([model], tokenizer, specials, settings.max_score_tokens)
     one = live.score(snapshots.text[found.rows[0]])
     np.testing.assert_allclose(one, found.logits[:1], atol=1e-5)
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from sentinel.errors import UserError
 from sentinel.heads.config import HeadConfig, HeadFailure
 from sentinel.heads.fit import seeded
-from sentinel.heads.live import LiveHeads, LiveTfidf, open_heads
-from sentinel.heads.model import HeadModel, build_model, head_tokenizer, save_head
+from sentinel.heads.live import LiveHeads, LiveTfidf
+from sentinel.heads.model import HeadModel, build_model, head_tokenizer
 from sentinel.heads.score import prepare, score_heads
 from sentinel.heads.tfidf import fit_tfidf
 from sentinel.heads.tokens import tokenize
@@ -54,31 +52,12 @@ def test_turn_by_turn_as_in_a_batch(shared: bool) -> None:
     assert np.ptp(found[:, 0]) > 0.005
 
 
-def test_saved_heads_are_opened_together(tmp_path: Path) -> None:
-    pair = {"answerability": made(1), "correctness": made(2)}
-    for name, model in pair.items():
-        save_head(tmp_path / name, model, CONFIG, {})
-    live = open_heads([tmp_path / name for name in pair])
-    expected = LiveHeads(list(pair.values()), TOKENIZER, SPECIALS, 120).score(PREFIXES[1])
-    np.testing.assert_array_equal(live.score(PREFIXES[1]), expected)
-    save_head(
-        tmp_path / "other", made(3, max_score_tokens=99), replace(CONFIG, max_score_tokens=99), {}
-    )
-    with pytest.raises(UserError, match="alike"):
-        open_heads([tmp_path / "answerability", tmp_path / "other"])
-
-
-def test_tfidf_heads_answer_the_same_way(tmp_path: Path) -> None:
-    head = fit_tfidf(PREFIXES, np.array([0, 1, 0, 1]), CONFIG, 0)
-    for name in ("a", "b"):
-        head.save(tmp_path / name, {})
-    live = open_heads([tmp_path / "a", tmp_path / "b"])
-    assert isinstance(live, LiveTfidf)
+def test_tfidf_heads_answer_the_same_way() -> None:
+    heads = [fit_tfidf(PREFIXES, np.array(y), CONFIG, 0) for y in ([0, 1, 0, 1], [0, 0, 1, 1])]
+    live = LiveTfidf(heads)
     found = np.stack([live.episode().score(text) for text in PREFIXES])
-    np.testing.assert_allclose(found, np.stack([head.logits(PREFIXES)] * 2, axis=1), atol=1e-12)
-    save_head(tmp_path / "c", made(1), CONFIG, {})
-    with pytest.raises(UserError, match="alike"):
-        open_heads([tmp_path / "a", tmp_path / "c"])
+    expected = np.stack([head.logits(PREFIXES) for head in heads], axis=1)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_a_head_gone_wrong_gives_no_nan_to_a_gate() -> None:
