@@ -17,16 +17,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster import files, parquet_files
+from cluster import files
+from cluster.compacted import BROKEN, CompactedTable, check, stable_hash
 from cluster.journal import Journal
 from cluster.locks import FileLock
-from sentinel import tables
 from sentinel.errors import UserError
 
 log = logging.getLogger(__name__)
 ELEMENT = "element-"
 """How the locks of elements begin."""
-BROKEN = (pa.ArrowException, OSError)
 
 
 class RunDir:
@@ -145,9 +144,9 @@ class RunDir:
     ) -> None:
         """Write the tables of one finished item, checked, then its marker.
 
-        Raises tables.TableError when a table does not have its declared columns.
+        Raises TableError when a table does not have its declared columns.
         """
-        checked = {name: _checked(name, table) for name, table in tables_.items()}
+        checked = {name: check(name, table) for name, table in tables_.items()}
         written = {}
         for name, table in checked.items():
             path = self.part_path(stage, benchmark, agent, item, name)
@@ -226,34 +225,27 @@ class RunDir:
             markers[item] = marker.get("tables", {})
         for name in names:
             source = files.digest({i: m[name]["sha256"] for i, m in markers.items() if name in m})
-            if not self.has_table(name, benchmark, agent, source):
-                if not any(name in m for m in markers.values()):
-                    raise UserError(
-                        f"stage {stage} of {benchmark}/{agent} has no part of table {name}",
-                        f"run: sentinel {stage} --run-dir '{self.root}'",
-                    )
-                parts = (t for _, t in self.read_parts(stage, benchmark, agent, name))
-                if in_order:
-                    path = self.table_path(name, benchmark, agent)
-                    written = parquet_files.write_parts(path, _ascending(name, parts))
-                    _mark(path, stage, source, *written)
-                    continue
-                found = list(parts)
-                table = pa.concat_tables(found) if len(found) > 1 else found[0]
-                self.write_table(name, benchmark, agent, table, stage=stage, source=source)
+            table = self._table(name, benchmark, agent)
+            if table.is_made_from(source):
+                continue
+            if not any(name in m for m in markers.values()):
+                raise UserError(
+                    f"stage {stage} of {benchmark}/{agent} has no part of table {name}",
+                    f"run: sentinel {stage} --run-dir '{self.root}'",
+                )
+            parts = (t for _, t in self.read_parts(stage, benchmark, agent, name))
+            if in_order:
+                table.write_in_order(parts, stage=stage, source=source)
+            else:
+                table.write(pa.concat_tables(list(parts)), stage=stage, source=source)
 
     def has_table(self, name: str, benchmark: str, agent: str | None, source: str) -> bool:
         """Whether the compacted table exists, is whole and was made from `source`."""
-        path = self.table_path(name, benchmark, agent)
-        marker = files.read_json(_table_marker(path))
-        if marker is None or marker.get("source") != source or not path.exists():
-            return False
-        return files.file_hash(path) == marker.get("sha256")
+        return self._table(name, benchmark, agent).is_made_from(source)
 
     def table_source(self, name: str, benchmark: str, agent: str | None) -> str | None:
         """What the compacted table was made from; None where there is none, or no marker."""
-        marker = files.read_json(_table_marker(self.table_path(name, benchmark, agent)))
-        return None if marker is None else marker.get("source")
+        return self._table(name, benchmark, agent).source
 
     def write_table(
         self,
@@ -266,9 +258,7 @@ class RunDir:
         source: str,
     ) -> None:
         """Replace a compacted table atomically: checked, sorted, keys unique, marker last."""
-        table = _sorted(name, _checked(name, table))
-        path = self.table_path(name, benchmark, agent)
-        _mark(path, stage, source, files.write_parquet(path, table), table.num_rows)
+        self._table(name, benchmark, agent).write(table, stage=stage, source=source)
 
     def table_hash(
         self, name: str, benchmark: str, agent: str | None, without: Collection[str] = ()
@@ -278,12 +268,7 @@ class RunDir:
         Taken over the Arrow data without volatile columns (timings never invalidate finished work)
         and without those that the reader does not use.
         """
-        table = self.read(name, benchmark, agent).drop_columns(list(without))
-        spec = tables.find(name, table)
-        if spec is not None:
-            volatile = [c for c, col in spec.columns.items() if col.kind == "volatile"]
-            table = table.drop_columns([c for c in volatile if c not in without])
-        return parquet_files.content_hash(table)
+        return stable_hash(name, self.read(name, benchmark, agent), without)
 
     def read(self, name: str, benchmark: str | None = None, agent: str | None = None) -> pa.Table:
         """A compacted table, of one benchmark or agent or of all, checked against its schema.
@@ -301,7 +286,10 @@ class RunDir:
                 f"no table {name} {'of ' + where + ' ' if where else ''}in {self.root}",
                 f"run the stages before it: sentinel run --run-dir '{self.root}'",
             )
-        return pa.concat_tables([_read_table(name, path, self.root) for path in found])
+        return pa.concat_tables([CompactedTable(name, path).read(self.root) for path in found])
+
+    def _table(self, name: str, benchmark: str, agent: str | None) -> CompactedTable:
+        return CompactedTable(name, self.table_path(name, benchmark, agent))
 
     # Measurements and journals
 
@@ -342,48 +330,9 @@ def _matches(path: Path, benchmark: str | None, agent: str | None) -> bool:
     return agent is None or not has_agent or folders[-1] == f"agent={files.safe_name(agent)}"
 
 
-def _table_marker(path: Path) -> Path:
-    return path.with_suffix(".json")
-
-
-def _mark(path: Path, stage: str, source: str, sha: str, rows: int) -> None:
-    marker = {"stage": stage, "source": source, "sha256": sha, "rows": rows}
-    files.write_json(_table_marker(path), marker)
-
-
-def _ascending(name: str, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Parts, each sorted; raises TableError where one does not begin after the end of the last."""
-    last: tuple[Any, ...] | None = None
-    for part in parts:
-        part, spec = _sorted(name, part), tables.find(name, part)
-        if spec is not None and part.num_rows:
-            ends = part.select(list(spec.key)).take([0, part.num_rows - 1]).to_pylist()
-            first, end = (tuple(row.values()) for row in ends)
-            if last is not None and first <= last:
-                raise tables.TableError(f"table {name}: parts out of order at {first}")
-            last = end
-        yield part
-
-
-def _checked(name: str, table: pa.Table) -> pa.Table:
-    spec = tables.find(name, table)
-    return table if spec is None else spec.check(table)
-
-
-def _sorted(name: str, table: pa.Table) -> pa.Table:
-    spec = tables.find(name, table)
-    if spec is None:
-        return table
-    table = spec.sort(table)
-    keys = table.select(list(spec.key))
-    if keys.group_by(list(spec.key)).aggregate([]).num_rows != table.num_rows:
-        raise tables.TableError(f"table {name}: repeated keys ({', '.join(spec.key)})")
-    return table
-
-
 def _read(name: str, path: Path, rows: int, stage: str) -> pa.Table:
     try:
-        table = _checked(name, files.read_parquet(path))
+        table = check(name, files.read_parquet(path))
     except BROKEN as error:
         raise UserError(
             f"part {path} is corrupt ({error})",
@@ -395,14 +344,3 @@ def _read(name: str, path: Path, rows: int, stage: str) -> pa.Table:
             f"run stage {stage} again: it does that item anew",
         )
     return table
-
-
-def _read_table(name: str, path: Path, root: Path) -> pa.Table:
-    marker = files.read_json(_table_marker(path)) or {}
-    try:
-        return _checked(name, files.read_parquet(path))
-    except (*BROKEN, tables.TableError) as error:
-        raise UserError(
-            f"table {path} is corrupt ({error})",
-            f"rebuild it from its parts: sentinel {marker.get('stage', 'run')} --run-dir '{root}'",
-        ) from error

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster import files
+from cluster.compacted import BROKEN
 from cluster.head_stages import Where
 from cluster.label_stages import LABEL
-from cluster.run_dir import BROKEN
 from sentinel.errors import UserError
 from sentinel.judge.rules import is_asked
 
