@@ -49,6 +49,12 @@ def claim(run_dir: RunDir, benchmark: str, agent: str, inputs: Mapping[str, Any]
     return files.digest(parts)
 
 
+def collected_on(run_dir: RunDir, benchmark: str, agent: str) -> str | None:
+    """Names the data, rules, clock and prompt of an agent's episodes; None where none are known."""
+    path = run_dir.journals(STAGE, agent) / f"{files.safe_name(benchmark)}.inputs.json"
+    return (files.read_json(path) or {}).get("benchmark")
+
+
 def of_another_benchmark(run_dir: RunDir, benchmark: str, fingerprint: str) -> list[UserError]:
     """One error per agent whose journals were collected on other questions of that name."""
     known, name, errors = files.digest(fingerprint), files.safe_name(benchmark), []
@@ -80,25 +86,35 @@ def finished(run_dir: RunDir, benchmark: str, agent: str) -> set[str]:
 
 
 def compact(
-    run_dir: RunDir, benchmark: str, agent: str, expected: Iterable[str], input_hash: str
+    run_dir: RunDir,
+    benchmark: str,
+    agent: str,
+    expected: Iterable[str],
+    input_hash: str,
+    watched: bool = False,
 ) -> None:
     """Write `episodes` and `turns` of the expected episodes, unless they are there.
+
+    `watched`: and `exits`, of all that ran under a monitor.
 
     Raises UserError when one of them is in no journal.
     """
     wanted = set(expected)
     source = table_source(wanted, input_hash)
-    if is_compacted(run_dir, benchmark, agent, wanted, input_hash):
+    if is_compacted(run_dir, benchmark, agent, wanted, input_hash, watched):
         return
     reader = episode_reader()
     paths = journal_paths(run_dir, benchmark, agent)
     found = (e for e in reader.read(paths) if e.episode_id in wanted)
     rows: list[pa.Table] = [tables.EPISODES.empty()]
     turns: list[pa.Table] = [tables.TURNS.empty()]
+    exits: list[pa.Table] = [tables.EXITS.empty()]
     while chunk := list(islice(found, CHUNK)):
         pairs = [episodes.to_rows(e) for e in chunk]
         rows.append(tables.EPISODES.from_rows([row for row, _ in pairs]))
         turns.append(tables.TURNS.from_rows([t for _, some in pairs for t in some]))
+        decided = [row for e in chunk if (row := episodes.exit_row(e)) is not None]
+        exits.append(tables.EXITS.from_rows(decided))
     tell(run_dir, benchmark, agent, reader.account)
     missing = wanted - reader.seen
     if missing:
@@ -108,17 +124,27 @@ def compact(
             f"run again: sentinel {STAGE} --run-dir '{run_dir.root}'",
         )
     # Turns first: an `episodes` table says that the agent is complete.
-    for name, parts in (("turns", turns), ("episodes", rows)):
+    made = {"exits": exits, "turns": turns, "episodes": rows}
+    for name, parts in ((name, made[name]) for name in _names(watched)):
         table = pa.concat_tables(parts)
         run_dir.write_table(name, benchmark, agent, table, stage=STAGE, source=source)
 
 
 def is_compacted(
-    run_dir: RunDir, benchmark: str, agent: str, expected: Iterable[str], input_hash: str
+    run_dir: RunDir,
+    benchmark: str,
+    agent: str,
+    expected: Iterable[str],
+    input_hash: str,
+    watched: bool = False,
 ) -> bool:
-    """Whether both tables hold exactly the expected episodes of these inputs."""
+    """Whether the tables hold exactly the expected episodes of these inputs."""
     source = table_source(expected, input_hash)
-    return all(run_dir.has_table(name, benchmark, agent, source) for name in ("turns", "episodes"))
+    return all(run_dir.has_table(name, benchmark, agent, source) for name in _names(watched))
+
+
+def _names(watched: bool) -> tuple[str, ...]:
+    return ("exits", "turns", "episodes") if watched else ("turns", "episodes")
 
 
 def table_source(expected: Iterable[str], input_hash: str) -> str:

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "search": ("jobs.run", "stage 5: the abort cascade's gates, in both modes"),
     "bootstrap": ("jobs.run", "stage 6: cluster-bootstrap intervals"),
     "report": ("jobs.run", "stage 7: one self-contained HTML page"),
+    "score": ("jobs.score", "a frozen monitor reads what is new in a run: prefix_scores"),
     "decide": ("jobs.decide", "the decision layer alone, on anyone's prefix_scores table"),
     "cascade": ("jobs.cascade", "the abort cascade alone, on anyone's round_scores table"),
     "cascade-sweep": ("jobs.cascade_sweep", "the cascade of many cells, scorers and seeds on Ray"),

@@ -50,6 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of a serial timed rerun: turns steps saved into time saved",
     )
     parser.add_argument("--agent", help="decide for this agent only")
+    parser.add_argument(
+        "--monitor",
+        type=Path,
+        metavar="FOLDER",
+        help="evaluate this frozen monitor's policy instead of fitting one",
+    )
     parser.add_argument("--out", type=Path, help="write the JSON to a file instead of stdout")
 
 
@@ -76,7 +82,15 @@ def main(args: argparse.Namespace) -> int:
         if args.agent not in names or "agent" not in table.column_names:
             raise UserError(f"no agent {args.agent} in {args.table}", f"it has: {', '.join(names)}")
         table = table.filter(pc.equal(table.column("agent"), args.agent))
-    text = driver.dumps(driver.document(driver.decide(table, settings)))
+    policy = None
+    if args.monitor is not None:
+        from sentinel.monitor import Monitor, load
+
+        monitor = load(args.monitor)
+        if not isinstance(monitor, Monitor):
+            raise UserError(f"{args.monitor} is a cascade's monitor", "sentinel cascade TABLE")
+        policy = monitor.policy
+    text = driver.dumps(driver.document(driver.decide(table, settings, policy)))
     if args.out is None:
         print(text, end="")
     else:

@@ -7,6 +7,7 @@ heads cannot supply (scores that came from elsewhere) is named in the log and in
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,9 +47,9 @@ def export(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> Pa
         return None
     policy = Policy.load(folder)
     label = primary_label(config, run_dir, benchmark)
-    fingerprints = _fingerprints(config, run_dir, benchmark, agent)
+    found = fingerprints(config, run_dir, benchmark, agent)
     hashes = {f"{n}/{f.name}": files.file_hash(f) for n, p in heads.items() for f in _files(p)}
-    source = files.digest([policy.to_dict(), hashes, fingerprints, label])
+    source = files.digest([policy.to_dict(), hashes, found, label])
     target = folder / FOLDER
     try:
         if archive.read(target).get("source") == source:
@@ -59,7 +60,7 @@ def export(config: RunConfig, run_dir: RunDir, benchmark: str, agent: str) -> Pa
     facts = {
         "benchmark": benchmark,
         "agent": agent,
-        "fingerprints": fingerprints,
+        "fingerprints": found,
         "source": source,
         "training": _training(config, run_dir, benchmark, agent, label),
     }
@@ -89,14 +90,16 @@ def _files(folder: Path) -> list[Path]:
     return [folder / name for name in FILES]
 
 
-def _fingerprints(
+def fingerprints(
     config: RunConfig, run_dir: RunDir, benchmark: str, agent: str
 ) -> dict[str, dict[str, Any]]:
     """Which tasks and which agent: a monitor of others decides nothing here.
 
     The agent's `hash` covers its config and weights; a run whose episodes two versions made lists
-    both.
+    both. `collected` is what the episodes depend on beside the agent (data, rules, clock, prompt),
+    as collection recorded it; None where the episodes came from elsewhere.
     """
+    from cluster.collect_tables import collected_on
     from jobs.calibrate import manifest_hash
 
     episodes = run_dir.read("episodes", benchmark, agent)
@@ -107,6 +110,7 @@ def _fingerprints(
             "benchmark": benchmark,
             "pools": pools,
             "settings": files.digest(settings),
+            "collected": collected_on(run_dir, benchmark, agent),
             "hash": files.digest([benchmark, pools, settings]),
         },
         "agent": {
@@ -115,6 +119,31 @@ def _fingerprints(
             "hashes": sorted(set(episodes["agent_hash"].to_pylist())),
         },
     }
+
+
+def unlike(frozen: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """What of a run is another than a monitor's fingerprints say, in words; empty: it is at home.
+
+    Engines may differ (a newer version of the same one); what collection did not record is unknown
+    and no difference.
+    """
+    theirs, ours = frozen["task"], found["task"]
+    out = []
+    if theirs["benchmark"] != ours["benchmark"]:
+        out.append(f"benchmark ({theirs['benchmark']})")
+    elif theirs["settings"] != ours["settings"]:
+        out.append("benchmark's settings")
+    known = theirs.get("collected"), ours.get("collected")
+    if None not in known and known[0] != known[1]:
+        out.append("data, rules or prompt")
+    if theirs["pools"] != ours["pools"]:
+        out.append("cut of the pools")
+    theirs, ours = frozen["agent"], found["agent"]
+    if theirs["name"] != ours["name"]:
+        out.append(f"agent ({theirs['name']})")
+    elif not set(ours["hashes"]) <= set(theirs["hashes"]):
+        out.append("config or weights of the agent")
+    return out
 
 
 def _training(

@@ -22,11 +22,14 @@ from sentinel.user_tables import dumps as dumps
 
 
 def decide(
-    table: pa.Table, config: DecideConfig | None = None
+    table: pa.Table, config: DecideConfig | None = None, frozen: Policy | None = None
 ) -> Iterator[tuple[Policy, Evaluation]]:
     """Fit and evaluate each agent of a table alone, in order of their names.
 
-    Raises UserError for a faulty table, or an agent without calibration episodes.
+    With a `frozen` policy nothing is fitted: it is evaluated, at the stakes it was fitted for.
+
+    Raises UserError for a faulty table, an agent without calibration episodes (to fit on), or one
+    that is not the frozen policy's.
     """
     config = config or DecideConfig()
     by_agent = "agent" in table.column_names
@@ -40,7 +43,12 @@ def decide(
     for agent in agents_of(table):
         part = table.filter(pc.equal(table.column("agent"), agent)) if by_agent else table
         found = from_table(part)
-        if not (found.pool == "calibration").any():
+        if frozen is not None and frozen.agent != found.agent:
+            raise UserError(
+                f"the monitor is of agent {frozen.agent}, the table has {found.agent}",
+                f"name the agent: --agent {frozen.agent}",
+            )
+        if frozen is None and not (found.pool == "calibration").any():
             raise UserError(
                 f"agent {agent} has no calibration episodes, so nothing can be fitted",
                 "give rows with pool = calibration",
@@ -49,7 +57,7 @@ def decide(
     if not columns:
         raise UserError("the table has no rows", "give rows with pool = calibration and heldout")
     for found in columns:
-        policy = fit(found, config)
+        policy = frozen or fit(found, config)
         yield policy, evaluate(policy, found, config)
 
 
