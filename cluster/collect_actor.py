@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from cluster.scheduler import Puller, Room
 from sentinel import episodes
 from sentinel.engine import Stop
 from sentinel.errors import UserError
+from sentinel.tables import MONITORED
 
 W = TypeVar("W")
 ALL_FAILED = 16
@@ -47,6 +49,8 @@ class Tally:
     by_replica: list[int] = field(default_factory=list)
     deaths: list[str] = field(default_factory=list)
     stopped: str | None = None
+    ended: Counter[str] = field(default_factory=Counter)
+    """Episodes that a monitor ended, by their end, and those whose answer it `withheld`."""
 
 
 class Team:
@@ -237,6 +241,8 @@ def _count(tally: Tally, done: Done, replica: int) -> None:
     tally.failed += int(done.end == "engine_error")
     tally.turns += done.turns
     tally.generated_tokens += done.generated_tokens
+    tally.ended.update([done.end] if done.end in MONITORED else ())
+    tally.ended.update(["withheld"] if done.withheld else ())
     if done.cost_usd is not None:
         tally.cost_usd = (tally.cost_usd or 0.0) + done.cost_usd
     tally.by_replica[replica] += 1

@@ -58,7 +58,6 @@ def run_gold(item: GoldItem) -> dict[str, Any]:
     """
     from sentinel.benchmarks.registry import load
     from sentinel.labels import is_ordered
-    from sentinel.sql.schema import Schema
 
     benchmark: Any = load(dict(item.settings))
     try:
@@ -77,15 +76,27 @@ def run_gold(item: GoldItem) -> dict[str, Any]:
             for task_id, task in known.items()
             if item.execute and task["gold"] is not None and task["answerable"]
         ]
+        schema, clock = world_of(benchmark)
         return {
             "tables": {GOLDS: pa.Table.from_pylist(rows, schema=GOLD_SCHEMA)},
-            "schema": benchmark.schema()
-            if hasattr(benchmark, "schema")
-            else Schema.read(pool.database),
-            "clock": pool.clock,
+            "schema": schema,
+            "clock": clock,
         }
     finally:
         benchmark.close()
+
+
+def world_of(benchmark: Any) -> tuple[Any, str]:
+    """What features know of a prepared benchmark: the schema of its database and its clock; None
+    and no clock where actions are no SQL."""
+    from sentinel.sql.schema import Schema
+
+    sandbox = getattr(benchmark, "sandbox", None)
+    if sandbox is None:
+        return None, ""
+    pool = sandbox()
+    own = hasattr(benchmark, "schema")
+    return benchmark.schema() if own else Schema.read(pool.database), pool.clock
 
 
 def label_part(item: LabelItem) -> dict[str, pa.Table]:

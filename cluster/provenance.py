@@ -22,6 +22,7 @@ from cluster.run_dir import RunDir
 
 log = logging.getLogger(__name__)
 TEMPLATE = "template.json"
+MONITOR = "monitor.json"
 PACKAGES = (
     "sentinel-suite",
     "duckdb",
@@ -60,6 +61,8 @@ def describe(datasets: Mapping[str, str] | None = None) -> dict[str, Any]:
 def record(run_dir: RunDir, datasets: Mapping[str, str] | None = None) -> None:
     """Write `env.json`. A run resumed on other code or another machine keeps both descriptions."""
     new = {**describe(datasets), "templates": _templates(run_dir)}
+    if obeyed := _monitors(run_dir):
+        new["stop_with"] = obeyed
     with run_dir.lock("env", wait=60):  # processes that share the directory add to it in turn
         old = files.read_json(run_dir.env_path)
         earlier: list[Any] = []
@@ -90,6 +93,17 @@ def _templates(run_dir: RunDir) -> dict[str, Any]:
     paths = sorted(run_dir.journals("collect", "").parent.glob(f"agent=*/{TEMPLATE}"))
     names = (files.name_of(path.parent.name.removeprefix("agent=")) for path in paths)
     return dict(zip(names, map(files.read_json, paths), strict=True))
+
+
+def note_monitor(run_dir: RunDir, benchmark: str, agent: str, facts: Mapping[str, Any]) -> None:
+    """Write down which frozen monitor an agent's episodes obey: `stop_with` of `env.json`."""
+    path = run_dir.journals("collect", agent) / f"{files.safe_name(benchmark)}.{MONITOR}"
+    files.write_json(path, {"benchmark": benchmark, "agent": agent, **facts})
+
+
+def _monitors(run_dir: RunDir) -> list[Any]:
+    paths = sorted(run_dir.journals("collect", "").parent.glob(f"agent=*/*.{MONITOR}"))
+    return [files.read_json(path) for path in paths]
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

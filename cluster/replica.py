@@ -20,6 +20,7 @@ from cluster.engines import start_engine
 from cluster.files import no_space
 from cluster.journal import Journal, JournalBroken
 from cluster.metered import Metered, Pulse, TokenGate
+from cluster.obey import Orders, Overseer
 from cluster.provenance import note_template
 from cluster.run_dir import RunDir
 from cluster.span import lead_to_ray
@@ -54,6 +55,8 @@ class Plan:
     """They are on several machines: the engine's workers see them, the replica does not."""
     tokens_in_flight: int | None = None
     """Limit per replica; None takes what the engine reports, or none."""
+    orders: Orders | None = None
+    """The frozen monitor that the episodes obey."""
 
     @property
     def where(self) -> str:
@@ -83,6 +86,8 @@ class Done:
     turns: int
     generated_tokens: int
     cost_usd: float | None = None
+    withheld: bool = False
+    """A monitor kept the answer back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,7 @@ class Replica:
         self._benchmark: Benchmark | None = None
         self._settings: dict[str, Any] = {}
         self._journal: Journal | None = None
+        self._overseer: Overseer | None = None
         use_threads(threads)
 
     def __repr__(self) -> str:
@@ -143,6 +149,10 @@ class Replica:
             devices.check(plan.gpus, plan.where)
         # Loading takes up to minutes: meanwhile this process must answer.
         await asyncio.to_thread(self._load_benchmark, plan)
+        if plan.orders is not None:
+            assert self._benchmark is not None
+            how = plan.orders, agent, self._benchmark, self.threads
+            self._overseer = await asyncio.to_thread(Overseer, *how)
         engine = await start_engine(agent)
         use_threads(self.threads)  # again: the engine may have loaded torch
         limit = plan.tokens_in_flight or getattr(engine, "capacity_tokens", None)
@@ -188,6 +198,7 @@ class Replica:
             raise RuntimeError("this replica has no open plan")
         started, clock = time.time(), time.perf_counter()
         engine.gate.begin(job.episode_id)
+        watcher = None if self._overseer is None else self._overseer.watch(job.task)
         try:
             episode = await run_task(
                 engine,
@@ -198,7 +209,11 @@ class Replica:
                 max_tokens=plan.max_tokens,
                 temperature=plan.temperature,
                 seed=plan.seed,
+                on_turn=None if watcher is None else watcher.turn,
+                on_action=None if watcher is None else watcher.action,
             )
+            if watcher is not None:
+                episode = await watcher.closed(episode)
         except (UserError, EngineDied, Stop, asyncio.CancelledError):
             raise
         except Exception as error:  # a bug costs its episode, not the night
@@ -228,6 +243,9 @@ class Replica:
             episode.turns,
             episode.generated_tokens,
             episode.cost_usd,
+            withheld=episode.end == "answered"
+            and episode.exit is not None
+            and episode.exit.delivered is False,
         )
 
     def _load_benchmark(self, plan: Plan) -> None:
@@ -239,7 +257,9 @@ class Replica:
     async def close(self, keep_benchmark: Mapping[str, Any] | None = None) -> None:
         """Sync the journal, end the engine and the sandbox workers (but of the same benchmark)."""
         journal, engine, benchmark = self._journal, self._engine, self._benchmark
-        self._plan = self._journal = self._engine = None
+        if self._overseer is not None:
+            self._overseer.close()
+        self._plan = self._journal = self._engine = self._overseer = None
         if benchmark is not None and keep_benchmark == self._settings:
             benchmark = None
         else:

@@ -11,7 +11,7 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cluster.replica import Job, Plan
     from cluster.run_dir import RunDir
     from jobs.config import RunConfig
+    from sentinel.agent.react import Dialect
     from sentinel.benchmarks.base import Task
     from sentinel.splits import Manifest
 
@@ -52,9 +53,9 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
     another configuration.
     """
     from cluster.provenance import record
+    from jobs.obey import check_path
 
-    if config.stop_with is not None:
-        raise UserError("stop_with is not available in this version", "remove stop_with")
+    check_path(config, run_dir)
     faults: list[UserError] = []
     parts: list[Part] = []
     for benchmark in config.benchmarks:
@@ -162,7 +163,7 @@ def _parts(
     from sentinel.task_table import choose, draw_pools
 
     with opened(item) as benchmark:
-        fingerprint = benchmark.fingerprint()
+        fingerprint, dialect = benchmark.fingerprint(), benchmark.dialect
         refused = of_another_benchmark(run_dir, benchmark.name, fingerprint)
         if refused:  # their tasks stay as they are
             faults += refused
@@ -175,7 +176,9 @@ def _parts(
     parts = []
     for agent in (a for b, a in config.pairs if b.name == item.name):
         try:
-            parts.append(_part(config, run_dir, item, agent, chosen, fingerprint, cluster.gpus))
+            parts.append(
+                _part(config, run_dir, item, agent, chosen, fingerprint, dialect, cluster.gpus)
+            )
         except UserError as error:
             faults.append(error)
     if parts:
@@ -218,11 +221,14 @@ def _part(
     agent: Any,
     tasks: list[Task],
     fingerprint: str,
+    dialect: Dialect,
     gpus: int,
 ) -> Part:
     from cluster import collect_tables
     from cluster.engines import agent_hash
+    from cluster.provenance import note_monitor
     from cluster.replica import Job, Plan
+    from jobs import obey
     from jobs.tasks import cache_dir
     from sentinel.episodes import episode_id
 
@@ -241,7 +247,20 @@ def _part(
         "collect": [max_tokens, settings.temperature],
         "seed": config.seed if settings.temperature > 0 else None,
     }
+    orders = obey.orders(
+        config,
+        run_dir,
+        item,
+        agent,
+        agent_hash=identity,
+        fingerprint=fingerprint,
+        dialect=dialect,
+    )
+    if orders is not None:
+        inputs["stop_with"] = orders.inputs
     input_hash = collect_tables.claim(run_dir, item.name, agent.name, inputs)
+    if orders is not None:
+        note_monitor(run_dir, item.name, agent.name, asdict(orders))
     plan = Plan(
         run_root=str(run_dir.root),
         cache=str(cache_dir()),
@@ -253,6 +272,7 @@ def _part(
         seed=config.seed,
         gpus=agent.tensor_parallel if mapping["device"] == "cuda" else 0,
         tokens_in_flight=settings.tokens_in_flight,
+        orders=orders,
     )
     expected = [
         Job(episode_id(item.name, agent.name, task.task_id, rollout), task, rollout)
@@ -260,7 +280,9 @@ def _part(
         for task in (replace(t, meta=dict(t.meta)) for t in tasks)  # a view does not travel
     ]
     ids = [job.episode_id for job in expected]
-    complete = collect_tables.is_compacted(run_dir, item.name, agent.name, ids, input_hash)
+    complete = collect_tables.is_compacted(
+        run_dir, item.name, agent.name, ids, input_hash, orders is not None
+    )
     done = set(ids) if complete else collect_tables.finished(run_dir, item.name, agent.name)
     missing = [job for job in expected if job.episode_id not in done]
     fits = _check(mapping, plan.gpus) if missing else None
@@ -318,6 +340,7 @@ def _record(run_dir: RunDir, part: Part, tally: Tally, seconds: float) -> None:
         deaths=tally.deaths,
         stopped=tally.stopped,
         seconds=round(seconds, 3),
+        **({"monitored": dict(tally.ended)} if part.plan.orders is not None else {}),
     )
 
 
@@ -327,4 +350,5 @@ def _compact(run_dir: RunDir, part: Part) -> None:
     if not part.complete:
         ids = [job.episode_id for job in part.expected]
         names = part.plan.benchmark["name"], part.plan.agent["name"]
-        collect_tables.compact(run_dir, *names, ids, part.input_hash)
+        watched = part.plan.orders is not None
+        collect_tables.compact(run_dir, *names, ids, part.input_hash, watched)

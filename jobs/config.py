@@ -27,6 +27,7 @@ from jobs.activations_section import ActivationsConfig
 from jobs.audit_section import AuditConfig
 from jobs.cascade_section import CascadeSection
 from jobs.judge_section import JudgeSection, with_judge
+from jobs.obey_section import ObeySection
 from jobs.sections import (
     AgentConfig,
     BenchmarkConfig,
@@ -84,7 +85,8 @@ class RunConfig(Section):
     """The primary label: typed, strict-2022, strict-2024, success, or judge, the run's own (kept as
     judge:MODEL:PROMPT-HASH)."""
     stop_with: str | None = None
-    """A frozen monitor's folder that collection obeys."""
+    """A frozen monitor of another run that collection obeys: its folder, or `RUN/monitor`."""
+    obey: ObeySection = ObeySection()
     again: str | None = None
     """Why a held-out pool that another monitor has seen is evaluated once more."""
     sweep: dict[str, list[Any]] = Field(default_factory=dict)

@@ -21,8 +21,8 @@ from sentinel.errors import UserError
 KINDS = ("benchmarks", "agents", "monitors", "sites")
 """Folders of `configs/` whose files a run config names."""
 
-_PATH_KEYS = re.compile(r"(^|_)(dir|path|file|database|data|questions)$")
-_PATH_OR_NAME_KEYS = ("model", "encoder", "stop_with")
+_PATH_KEYS = re.compile(r"(^|_)(dir|path|file|database|data|questions)$|^stop_with$")
+_PATH_OR_NAME_KEYS = ("model", "encoder")
 """Settings that hold a path, or a registered name (`nano:…`) or hub id when they look like none."""
 
 

@@ -7,6 +7,7 @@ and measured in parts, in parallel, and compacted to the tables `labels` and `fe
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 from cluster import files
@@ -31,16 +32,19 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
     """Label and measure what was collected and is not labelled yet.
 
     Agents without collected episodes are left out (`sentinel status` names them). Raises UserError
-    when a benchmark's data is missing.
+    when a benchmark's data is missing, and, when the others are done, for agents some of whose
+    episodes a monitor ended (unless `decide.drop_stopped`).
     """
     hashes: dict[tuple[str, str], str] = {}
     missing: list[LabelItem] = []
+    faults: list[UserError] = []
     total = 0
     for benchmark in config.benchmarks:
         agents = [
             a.name
             for a in config.agents
             if run_dir.table_path("turns", benchmark.name, a.name).exists()
+            and not _monitored(config, run_dir, benchmark.name, a.name, faults)
         ]
         if not agents:
             continue
@@ -72,6 +76,32 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
     for benchmark_name, agent in hashes:
         run_dir.compact(LABEL, benchmark_name, agent, ["labels", "features"])
         _count(run_dir, benchmark_name, agent)
+    for fault in faults[1:]:
+        print(f"sentinel: {fault}", file=sys.stderr)
+    if faults:
+        raise faults[0]
+
+
+def _monitored(
+    config: RunConfig, run_dir: RunDir, benchmark: str, agent: str, faults: list[UserError]
+) -> bool:
+    """Whether an agent is left out because a monitor ended episodes of it; says so in `faults`."""
+    from collections import Counter
+
+    from sentinel.tables import MONITORED
+
+    if config.decide.drop_stopped:
+        return False
+    ends = Counter(run_dir.read("episodes", benchmark, agent)["end"].to_pylist())
+    counts = ", ".join(f"{ends[end]} {end}" for end in MONITORED if ends[end])
+    if counts:
+        faults.append(
+            UserError(
+                f"{benchmark}/{agent}: episodes that a monitor ended have no outcome ({counts})",
+                "set decide.drop_stopped=true to drop and count them, or collect without stop_with",
+            )
+        )
+    return bool(counts)
 
 
 def _gold(config: RunConfig, benchmark: Any, where: Where, cluster: Cluster) -> dict[str, Any]:

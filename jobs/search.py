@@ -124,7 +124,14 @@ def _strict(config: RunConfig, run_dir: RunDir, place: Place) -> list[dict[str, 
 
         where = Where(str(run_dir.root), *place)
         monitor = (
-            save(folder, probe_folder(where, "strict"), config.cascade.deploy, found, *place)
+            save(
+                folder,
+                probe_folder(where, "strict"),
+                config.cascade.deploy,
+                found,
+                *place,
+                facts=_home(config, run_dir, place),
+            )
             if _deployable(config)
             else None
         )
@@ -148,6 +155,18 @@ def _strict(config: RunConfig, run_dir: RunDir, place: Place) -> list[dict[str, 
                 }
             )
     return rows
+
+
+def _home(config: RunConfig, run_dir: RunDir, place: Place) -> dict[str, Any]:
+    """What a user of the monitor must know: of which tasks it is, and how states were computed."""
+    from cluster.collect_tables import collected_on
+
+    own, dtype = config.agent(place[1]).dtype, config.activations.dtype
+    return {
+        "settings": files.digest(config.benchmark(place[0]).mapping()),
+        "collected": collected_on(run_dir, *place),
+        "dtype": own if dtype == "agent" else dtype,
+    }
 
 
 def _deployable(config: RunConfig) -> bool:

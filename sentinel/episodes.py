@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from sentinel.agent.react import SQL_DIALECT, Dialect
@@ -51,8 +51,24 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Exit:
+    """What a frozen monitor decided of an episode: the columns of `tables.EXITS`, without keys."""
+
+    monitor: str
+    policy: str
+    exit_time: int
+    exit_by: str | None = None
+    delivered: bool | None = None
+    p_answerable: float | None = None
+    p_prefix: float | None = None
+    p_delivery: float | None = None
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Episode:
-    """One agent on one task: exactly the columns of `tables.EPISODES`, and its turns as `steps`."""
+    """One agent on one task: exactly the columns of `tables.EPISODES`, its turns as `steps`, and
+    `exit` where a monitor watched it."""
 
     benchmark: str
     agent: str
@@ -80,9 +96,10 @@ class Episode:
     host: str | None = None
     attempt: int | None = None
     steps: list[Turn] = field(default_factory=list)
+    exit: Exit | None = None
 
 
-_EPISODE_COLUMNS = tuple(f.name for f in fields(Episode) if f.name != "steps")
+_EPISODE_COLUMNS = tuple(f.name for f in fields(Episode) if f.name not in ("steps", "exit"))
 _TURN_COLUMNS = tuple(f.name for f in fields(Turn))
 _TURN_KEYS = tuple(name for name in _TURN_COLUMNS if name not in _WHERE)
 _NUMBERS = ("logprobs", "top_logprobs")
@@ -117,10 +134,24 @@ def from_rows(episode: Mapping[str, Any], turns: Sequence[Mapping[str, Any]]) ->
     return found
 
 
+def exit_row(episode: Episode) -> dict[str, Any] | None:
+    """The row of `exits`; None where no monitor watched."""
+    if episode.exit is None:
+        return None
+    return {**{name: getattr(episode, name) for name in _WHERE}, **asdict(episode.exit)}
+
+
+def stored(episode: Episode) -> Episode:
+    """The episode so far as its tables would give it back: what is fitted on them reads that."""
+    return from_rows(*to_rows(episode))
+
+
 def to_json_line(episode: Episode) -> str:
     """One line of pure ASCII JSON without a newline, from which the episode comes back exactly."""
     data: dict[str, Any] = {name: getattr(episode, name) for name in _EPISODE_COLUMNS}
     data["steps"] = [_turn_data(turn) for turn in episode.steps]
+    if episode.exit is not None:
+        data["exit"] = asdict(episode.exit)
     return json.dumps(data, allow_nan=False, separators=(",", ":"))
 
 
@@ -128,12 +159,12 @@ def from_json_line(line: str | bytes) -> Episode:
     """The episode that `to_json_line` wrote; raises ValueError for any other line."""
     try:
         data = json.loads(line)
-        steps = data.pop("steps")
+        steps, found = data.pop("steps"), data.pop("exit", None)
         if data.keys() != set(_EPISODE_COLUMNS) or any(s.keys() != set(_TURN_KEYS) for s in steps):
             raise ValueError("not the fields of an episode")
         where = {name: data[name] for name in _WHERE}
         turns = [Turn(**where, **{k: _read(k, v) for k, v in step.items()}) for step in steps]
-        episode = Episode(**data, steps=turns)
+        episode = Episode(**data, steps=turns, exit=None if found is None else Exit(**found))
     except (AttributeError, KeyError, TypeError, RecursionError) as cause:
         raise ValueError(f"not an episode: {cause}") from cause
     if [t.turn for t in turns] != list(range(1, episode.turns + 1)):

@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 Verdict = Literal["stopped", "refused"] | None
 Monitor = Callable[[Episode], "Verdict | Awaitable[Verdict]"]
 """Reads the episode so far (t = 0 included) and may end it."""
+_UNSEEN = Step("")
+"""What stands in a turn that a monitor ended before the environment answered."""
 
 
 class Clock(Protocol):
@@ -68,6 +70,7 @@ async def run_episode(
     system_prompt: str = "",
     dialect: Dialect = SQL_DIALECT,
     on_turn: Monitor | None = None,
+    on_action: Monitor | None = None,
     clock: Clock = wall,
 ) -> Episode:
     """Run one agent on one task until it answers, abstains, meets the cap or fails.
@@ -75,8 +78,9 @@ async def run_episode(
     `engine` answers requests, `encoder` turns messages into ids for a local one (None for an API,
     which takes messages). `env` is the task's world, reset and closed here. `max_turns` caps T, the
     closing turn included; `max_tokens` caps one generation. Every episode and turn derives its own
-    sampling seed from `seed`. `system_prompt` may be empty. `on_turn` is a frozen monitor, asked
-    before the first turn and after each turn that goes on.
+    sampling seed from `seed`. `system_prompt` may be empty. A frozen monitor is asked through
+    `on_turn` before the first turn and after each turn that goes on, and through `on_action` after
+    every action (the closing one too), before the environment answers it.
 
     Every failure of engine or environment is an end. Only a bug, a cancellation, `engine.Stop` (the
     run must end) and UserError (no request can succeed) raise.
@@ -108,7 +112,7 @@ async def run_episode(
         run.messages.append(Message("system", system_prompt))
     begun = clock.perf_counter()
     try:
-        await _play(run, max_turns, on_turn)
+        await _play(run, max_turns, on_turn, on_action)
     finally:
         await _close(run)
     seconds = clock.perf_counter() - begun
@@ -127,6 +131,7 @@ async def run_task(
     seed: int = 0,
     system_prompt: str | None = None,
     on_turn: Monitor | None = None,
+    on_action: Monitor | None = None,
 ) -> Episode:
     """`run_episode` with everything that the benchmark and the engine know themselves.
 
@@ -156,6 +161,7 @@ async def run_task(
         system_prompt=system_prompt,
         dialect=benchmark.dialect,
         on_turn=on_turn,
+        on_action=on_action,
     )
 
 
@@ -186,18 +192,16 @@ class _Run:
             self.episode = replace(self.episode, cost_usd=(self.episode.cost_usd or 0.0) + cost)
 
 
-async def _play(run: _Run, max_turns: int, on_turn: Monitor | None) -> None:
+async def _play(
+    run: _Run, max_turns: int, on_turn: Monitor | None, on_action: Monitor | None
+) -> None:
     try:
         run.messages.append(Message("user", await run.env.reset()))
     except Exception as error:
         return _env_failed(run, error)
     for number in range(1, max_turns + 1):
-        if on_turn is not None:
-            verdict = on_turn(run.episode)
-            if isawaitable(verdict):
-                verdict = await verdict
-            if verdict is not None:
-                return run.end(verdict)
+        if (early := await _asked(on_turn, run.episode)) is not None:
+            return run.end(early)
         try:
             request = _request(run, number)
             generation = await run.engine.generate(request)
@@ -210,6 +214,11 @@ async def _play(run: _Run, max_turns: int, on_turn: Monitor | None) -> None:
             kind = "context" if generation.finish_reason == "context" else "engine_error"
             return run.end(kind, f"the engine finished with {generation.finish_reason}")
         action = parse(generation.text, run.dialect, generation.finish_reason)
+        if on_action is not None:
+            acted = _with_turn(run, number, request, generation, action, _UNSEEN, 0.0)
+            if (early := await _asked(on_action, acted)) is not None:
+                run.episode = acted
+                return run.end(early)
         try:
             step, seconds = await _step(run, action)
         except Exception as error:
@@ -223,6 +232,13 @@ async def _play(run: _Run, max_turns: int, on_turn: Monitor | None) -> None:
     if verdict is not None and run.episode.success is None:  # no turn ever reached the world
         run.episode = replace(run.episode, success=verdict())
     return run.end("cap")
+
+
+async def _asked(monitor: Monitor | None, episode: Episode) -> Verdict:
+    if monitor is None:
+        return None
+    verdict = monitor(episode)
+    return await verdict if isawaitable(verdict) else verdict
 
 
 def _request(run: _Run, number: int) -> Request:
@@ -276,6 +292,23 @@ def _record(
     step: Step,
     seconds: float,
 ) -> None:
+    run.episode = _with_turn(run, number, request, generation, action, step, seconds)
+    if request.prompt_ids is not None:
+        run.prompt = request.prompt_ids
+        found = run.episode.steps[-1].generated_ids
+        run.generated = None if found is None else tuple(found)
+
+
+def _with_turn(
+    run: _Run,
+    number: int,
+    request: Request,
+    generation: Generation,
+    action: Action,
+    step: Step,
+    seconds: float,
+) -> Episode:
+    """The episode with one more turn."""
     full, ids = True, request.prompt_ids
     episode = run.episode
     holds = episode.prefix_property
@@ -310,11 +343,7 @@ def _record(
         engine_seconds=generation.seconds,
         env_seconds=step.seconds or seconds,
     )
-    if ids is not None:
-        run.prompt = ids
-        found = turn.generated_ids
-        run.generated = None if found is None else tuple(found)
-    run.episode = replace(
+    return replace(
         episode,
         turns=number,
         steps=[*episode.steps, turn],

@@ -77,7 +77,11 @@ def load(folder: Path | str, device: str = "cpu") -> Monitor | CascadeMonitor:
     )
 
 
-def _sentinel(root: Path, device: str) -> Monitor:
+def read_policy(root: Path) -> tuple[Policy, dict[str, Any]]:
+    """Policy and manifest of a Sentinel folder whose files are all checked, without its heads.
+
+    Raises UserError as `load` does.
+    """
     manifest = archive.read(root)
     if manifest.get("kind") != KIND:
         raise UserError(f"monitor {root} is of kind {manifest.get('kind')}", archive.AGAIN)
@@ -89,6 +93,11 @@ def _sentinel(root: Path, device: str) -> Monitor:
     policy = Policy.from_json((root / POLICY).read_text(encoding="ascii"), model)
     if policy.selection.chosen == "hybrid" and model is None:
         raise UserError(f"monitor {root} lacks the estimator that delivers", archive.AGAIN)
+    return policy, manifest
+
+
+def _sentinel(root: Path, device: str) -> Monitor:
+    policy, manifest = read_policy(root)
     return Monitor(policy, text_heads.load(root, manifest, device), manifest)
 
 

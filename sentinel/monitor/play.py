@@ -69,15 +69,8 @@ class Monitor:
 
     def watch(self, lam: str | int | float, system: str = "early-exit") -> Watch:
         """Begin an episode. Raises UserError for a system or stake that cannot be played."""
-        valid = systems_of(self.policy)
-        if system not in valid:
-            why = " (its map was refused)" if system in SYSTEMS else ""
-            raise UserError(f"no system {system}{why}", f"use one of: {', '.join(valid)}")
         lam = decimal_text(lam)
-        if system == "early-exit" and lam not in self.policy.stops:
-            raise UserError(
-                f"the monitor has no stop for λ = {lam}", f"use one of: {', '.join(self.lambdas)}"
-            )
+        check_system(self.policy, lam, system)
         return Watch(self, lam, system)
 
     def replay(
@@ -113,6 +106,18 @@ class Monitor:
 
         dialect = Dialect(**self.facts["dialect"])
         return render(question, episode.steps, t, episode, dialect)
+
+
+def check_system(policy: Policy, lam: str, system: str) -> None:
+    """Raise UserError for a system, or a stake of its stop, that a policy cannot play."""
+    valid = systems_of(policy)
+    if system not in valid:
+        why = " (its map was refused)" if system in SYSTEMS else ""
+        raise UserError(f"no system {system}{why}", f"use one of: {', '.join(valid)}")
+    if system == "early-exit" and lam not in policy.stops:
+        raise UserError(
+            f"the monitor has no stop for λ = {lam}", f"use one of: {', '.join(policy.stops)}"
+        )
 
 
 class Watch:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from sentinel.errors import UserError
 from sentinel.heads.config import CORRECTNESS
 from sentinel.probes.export import Probes, load
 from sentinel.probes.logistic import sigmoid
+from sentinel.probes.scorers import NEED_ACTIVATIONS
 
 if TYPE_CHECKING:
     from sentinel.monitor.text_heads import TextHeads
@@ -41,6 +42,28 @@ class CascadeMonitor:
     probes: Probes
     heads: TextHeads | None = None
     """The correctness head, where it is the scorer."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """The rest of `cascade.json`: what was promised, of which tasks, and `hash`."""
+
+    @property
+    def hash(self) -> str:
+        """Names this monitor."""
+        return str(self.facts["hash"])
+
+    @property
+    def reads_hidden(self) -> bool:
+        """Whether the scorer reads hidden states."""
+        return self.heads is None and self.probes.scorer in NEED_ACTIVATIONS
+
+    @property
+    def reads_surface(self) -> bool:
+        """Whether the scorer reads the five surface features."""
+        return self.heads is None and self.probes.scorer in ("surface", "stacking")
+
+    @property
+    def error_words(self) -> tuple[str, ...]:
+        """What marks a feedback as an error, as when the scorer was fitted."""
+        return tuple(self.probes.facts["settings"]["error_words"])
 
     def aborts(
         self,
@@ -57,12 +80,18 @@ class CascadeMonitor:
         policy = self.policy(target)
         if not 1 <= round_ <= len(policy.thresholds) or policy.thresholds[round_ - 1] is None:
             return False
-        if self.heads is not None:
-            return policy.aborts(round_, self._head_score(text))
-        return policy.aborts(round_, self.probes.score(round_, vector, surface, text=text))
+        return policy.aborts(round_, self.score(round_, vector, surface, text))
 
-    def _head_score(self, text: str | None) -> float | None:
-        assert self.heads is not None
+    def score(
+        self,
+        round_: int,
+        vector: ArrayLike | None = None,
+        surface: ArrayLike | None = None,
+        text: str | None = None,
+    ) -> float | None:
+        """f_r of one live round, as `Probes.score`; None, which passes every gate, without one."""
+        if self.heads is None:
+            return self.probes.score(round_, vector, surface, text=text)
         logit = np.nan if text is None else self.heads.episode().logits(text)[CORRECTNESS]
         return None if np.isnan(logit) else float(sigmoid(-logit))
 
@@ -77,11 +106,19 @@ class CascadeMonitor:
 
 
 def save(
-    folder: Path, probes: Path, scorer: str, document: Mapping[str, Any], benchmark: str, agent: str
+    folder: Path,
+    probes: Path,
+    scorer: str,
+    document: Mapping[str, Any],
+    benchmark: str,
+    agent: str,
+    facts: Mapping[str, Any] | None = None,
 ) -> str:
     """Write the monitor of a strict document's only cell; returns its hash.
 
-    `probes` is the folder of the fitted coefficients, `document` what `sentinel cascade` found.
+    `probes` is the folder of the fitted coefficients, `document` what `sentinel cascade` found,
+    `facts` what else a reader should know: `settings` names the tasks, `dtype` what the model
+    computed its hidden states in.
     Raises UserError for paper mode, which exports no monitor, and for a scorer that is no plain
     coefficients.
     """
@@ -100,6 +137,7 @@ def save(
         )
     policies = {t["target"]: t["policy"] for c in document["cells"] for t in c["targets"]}
     content = {
+        **(facts or {}),
         "version": VERSION,
         "benchmark": benchmark,
         "agent": agent,
@@ -157,7 +195,13 @@ def read(folder: Path) -> CascadeMonitor:
     policies = {t: CascadePolicy.from_dict(p) for t, p in content["policies"].items()}
     heads = text_heads.load(folder, content) if files else None
     return CascadeMonitor(
-        content["benchmark"], content["agent"], content["agent_hash"], policies, probes, heads
+        content["benchmark"],
+        content["agent"],
+        content["agent_hash"],
+        policies,
+        probes,
+        heads,
+        {**content, "hash": digest},
     )
 
 

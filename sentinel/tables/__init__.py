@@ -25,6 +25,7 @@ from sentinel.tables.decisions import (
     ROUND_SCORES_OPTIONAL,
 )
 from sentinel.tables.equality import NUMERIC_TOLERANCE, TIE_GAP, differences
+from sentinel.tables.exits import EXITS, MONITORED
 from sentinel.tables.hidden import ACTIVATIONS, LAYER_SWEEP, activations, activations_of
 from sentinel.tables.judgements import JUDGEMENTS
 from sentinel.tables.schema import VERSION, Column, Table, TableError
@@ -47,6 +48,7 @@ ALL = {
         TASKS,
         EPISODES,
         TURNS,
+        EXITS,
         LABELS,
         JUDGEMENTS,
         FEATURE_ROWS,
@@ -92,6 +94,7 @@ __all__ = [
     "DECISIONS",
     "ENDS",
     "EPISODES",
+    "EXITS",
     "FEATURES",
     "FEATURE_ROWS",
     "FEATURE_SCREEN",
@@ -99,6 +102,7 @@ __all__ = [
     "JUDGEMENTS",
     "LABELS",
     "LAYER_SWEEP",
+    "MONITORED",
     "NUMERIC_TOLERANCE",
     "OUTCOME_ENDS",
     "PREFIX_SCORES",

@@ -14,6 +14,7 @@ from sentinel import tables
 from sentinel.agent.react import Dialect
 from sentinel.episodes import (
     Episode,
+    Exit,
     Turn,
     from_json_line,
     from_rows,
@@ -47,7 +48,9 @@ def episode(*steps: Turn, end: str = "answered") -> Episode:
 
 def test_fields_are_the_columns() -> None:
     assert [f.name for f in fields(Turn)] == list(tables.TURNS.columns)
-    assert [f.name for f in fields(Episode)] == [*tables.EPISODES.columns, "steps"]
+    assert [f.name for f in fields(Episode)] == [*tables.EPISODES.columns, "steps", "exit"]
+    keys = ("benchmark", "agent", "episode_id")
+    assert [*keys, *(f.name for f in fields(Exit))] == list(tables.EXITS.columns)
 
 
 hostile = st.text(max_size=30) | st.sampled_from(
