@@ -66,6 +66,7 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
     if parts:
         _work(config, run_dir, cluster, parts, faults)
         record(run_dir)  # with what the workers found out about their agents
+    _tell(run_dir, parts)
     for fault in faults[1:]:
         print(f"sentinel: {fault}", file=sys.stderr)
     if faults:
@@ -97,6 +98,16 @@ def _work(
                 run_async(_together(config, run_dir, cluster, some, gpus, seats, progress, faults))
             except UserError as error:
                 faults.append(error)
+
+
+def _tell(run_dir: RunDir, parts: Sequence[Part]) -> None:
+    """Print what monitors did to the agents that are complete."""
+    from cluster import exits
+
+    for part in (p for p in parts if p.plan.orders is not None):
+        found = exits.summary(run_dir, part.plan.benchmark["name"], part.plan.agent["name"])
+        if found is not None:
+            print(exits.told(found))
 
 
 def _place(part: Part) -> tuple[int, bool]:

@@ -88,6 +88,7 @@ def sweep_status(root: Path, config: RunConfig) -> dict[str, Any]:
 
 def status(root: Path, config: RunConfig) -> dict[str, Any]:
     """Per stage: agents done of all, finished items, what is missing, seconds of every try."""
+    from cluster import exits
     from cluster.run_dir import RunDir
     from jobs import follow as following
 
@@ -124,6 +125,9 @@ def status(root: Path, config: RunConfig) -> dict[str, Any]:
         "complete": all(s["complete"] for s in stages),
         "stages": stages,
         "spent_usd": _spent(root),
+        "monitored": [
+            found for b, a in config.pairs if (found := exits.summary(run_dir, b.name, a.name))
+        ],
         "jobs": following.as_json(following.jobs(root, following.seen(root))),
         "report": str(run_dir.report_path) if run_dir.report_path.exists() else None,
     }
@@ -131,6 +135,8 @@ def status(root: Path, config: RunConfig) -> dict[str, Any]:
 
 def lines(state: dict[str, Any]) -> list[str]:
     """The state as lines for a terminal, ending in the next command."""
+    from cluster.exits import told as told_exits
+
     out = [f"{state['name']}  {state['run_dir']}"]
     for s in state["stages"]:
         agents = f"{s['done']}/{s['of']} agents" if s["of"] else ""
@@ -147,6 +153,7 @@ def lines(state: dict[str, Any]) -> list[str]:
         done = sum(s["complete"] for s in one["stages"])
         mark = "done   " if one["complete"] else "missing"
         out.append(f"  {one['element']:40} {mark} {done}/{len(one['stages'])} stages")
+    out += [f"  {told_exits(found)}" for found in state.get("monitored", [])]
     if state.get("spent_usd") is not None:
         out.append(f"  paid to APIs: ${state['spent_usd']:,.2f}")
     out += _jobs(state["jobs"])

@@ -187,6 +187,35 @@ def test_a_monitor_may_stop_or_refuse() -> None:
     assert (episode.end, episode.turns, engine.requests) == ("refused", 0, [])
 
 
+def test_a_monitor_may_stop_before_the_environment_answers() -> None:
+    seen, env = [], Counting()
+
+    def second(episode: episodes.Episode) -> Any:
+        seen.append((episode.turns, episode.steps[-1].observation))
+        return "stopped" if episode.turns == 2 else None
+
+    episode, engine = run(["SQL: select 1", "FINAL_SQL: select 2"], env, on_action=second)
+    assert (episode.end, episode.turns, len(engine.requests)) == ("stopped", 2, 2)
+    assert seen == [(1, ""), (2, "")]
+    assert len(env.seen) == 1, "the second action never reached the environment"
+    first, last = episode.steps
+    assert (first.observation, first.status) == ("1 rows", "ok")
+    assert (last.kind, last.action, last.observation, last.status) == (
+        "final",
+        "select 2",
+        "",
+        "none",
+    )
+    assert episode.action is episode.answer is None
+    unwatched, _ = run(["SQL: select 1", "FINAL_SQL: select 2"])
+    watched, _ = run(["SQL: select 1", "FINAL_SQL: select 2"], on_action=lambda e: None)
+    times = {"seconds": 0.0, "started_at": 0.0}
+    bare = [replace(s, env_seconds=None) for s in unwatched.steps]
+    assert replace(unwatched, **times, steps=bare) == replace(
+        watched, **times, steps=[replace(s, env_seconds=None) for s in watched.steps]
+    )
+
+
 def test_turns_keep_exact_ids_as_what_they_add(encoder: ChatEncoder) -> None:
     script = ["SQL: select 1", "hm", "FINAL_SQL: select 2"]
     episode, engine = run(script, encoder=encoder, system_prompt="be good")
