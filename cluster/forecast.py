@@ -67,7 +67,9 @@ class RunSize:
     searches: int
     """Budget searches of the cascade: agents × scorers × splits."""
     encoder: str = ""
-    """The heads' encoder: a rate is of one encoder only."""
+    """The heads' encoder."""
+    refits: str = ""
+    """What the audit fits again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ UNITS: Mapping[str, tuple[str, Callable[[RunSize], float]]] = {
 """Stage → its unit, and how many units a run has."""
 PARALLEL = frozenset({"collect", "label", "activations", "heads", "audit", "bootstrap", "search"})
 """Stages that use every CPU they are given."""
+RATE_OF: Mapping[str, str] = {"heads": "encoder", "audit": "refits"}
+"""Stage → what its rate holds for alone, a field of `RunSize`."""
 
 
 def known_rates() -> dict[str, Any]:
@@ -124,8 +128,8 @@ def learn(
                 "cpu_seconds": round(seconds[stage] * used / count(size), 9),
                 "memory_mb": memory_mb.get(stage) and round(memory_mb[stage]),
             }
-            if stage == "heads":
-                out[stage]["encoder"] = size.encoder
+            if stage in RATE_OF:
+                out[stage][RATE_OF[stage]] = getattr(size, RATE_OF[stage])
     return out
 
 
@@ -154,8 +158,9 @@ def later(
     rate = rates["stages"].get(stage)
     if rate is None:
         return StageForecast(stage, None, used, 0, None, "never measured")
-    if rate.get("encoder", size.encoder) != size.encoder:
-        return StageForecast(stage, None, used, 0, None, f"never measured for {size.encoder}")
+    wanted = getattr(size, RATE_OF[stage]) if stage in RATE_OF else None
+    if wanted is not None and rate.get(RATE_OF[stage]) != wanted:
+        return StageForecast(stage, None, used, 0, None, f"never measured for {wanted}")
     hours = rate["cpu_seconds"] * UNITS[stage][1](size) / used / 3600
     memory = rate["memory_mb"]
     return StageForecast(stage, hours, used, 0, memory and asked(memory), rates["from"])

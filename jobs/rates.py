@@ -97,4 +97,14 @@ def size(config: RunConfig, *, agents: int, episodes: int, turns: float, tokens:
         resamples=config.bootstrap.resamples,
         searches=agents * config.cascade.seeds,
         encoder=heads.encoder_name,
+        refits=_refits(config),
     )
+
+
+def _refits(config: RunConfig) -> str:
+    """What the audit fits again, with which heads: that is most of its time."""
+    encoder, audit = config.heads.encoder_name, config.audit
+    parts = [] if audit.loop == "off" else [encoder if audit.loop == "heads" else "tfidf"]
+    if audit.seeds and config.heads.kind != "tfidf":
+        parts.append(f"{audit.seeds} seeds of {encoder}")
+    return ", ".join(parts) or "no refits"

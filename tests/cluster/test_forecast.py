@@ -76,8 +76,17 @@ def test_a_rate_is_of_one_encoder():
     assert (other.hours, other.basis) == (None, "never measured for modernbert")
 
 
+def test_a_rate_of_the_audit_is_of_what_it_fits_again():
+    run = replace(RUN, refits="tfidf")
+    rates = forecast.known_rates()
+    expected = rates["stages"]["audit"]["cpu_seconds"] * run.episodes / 2 / 3600
+    assert forecast.later("audit", run, rates, cpus=2).hours == pytest.approx(expected)
+    other = forecast.later("audit", replace(RUN, refits="3 seeds of modernbert"), rates, cpus=2)
+    assert (other.hours, other.basis) == (None, "never measured for 3 seeds of modernbert")
+
+
 def test_the_shipped_rates_name_their_run_and_cover_known_stages():
     rates = forecast.known_rates()
     assert rates["from"].startswith("run ")
-    assert {"label", "heads", "calibrate", "bootstrap", "report"} <= rates["stages"].keys()
+    assert {"label", "heads", "audit", "calibrate", "bootstrap", "report"} <= rates["stages"].keys()
     assert rates["stages"].keys() <= forecast.UNITS.keys()

@@ -55,6 +55,8 @@ def test_a_plan_from_a_real_pilot(planned):
     assert agent["memory"]["wanted_gb"] >= agent["memory"]["least_gb"] > 0.5
     assert found["collect"]["memory_mb"] >= agent["pilot"]["peak_mb"]
     assert found["heads"]["hours"] > 0
+    assert found["audit"]["hours"] > 0
+    assert "?" not in told, "every stage of this run was measured"
     assert "clinic/nano-hasty" in told
 
 

@@ -137,6 +137,17 @@ def test_a_run_ends_with_its_report(finished):
     assert cli.main(["status", str(finished)]) == 0
 
 
+def test_rates_of_every_later_stage_are_learned_from_it(finished, tmp_path):
+    file = tmp_path / "rates.json"
+    assert cli.main(["plan", "--run-dir", str(finished), "--learn", str(file)]) == 0
+    found = json.loads(file.read_text())
+    config = RunConfig.from_json((finished / "config.json").read_text())
+    assert found["from"].startswith("run small of ")
+    assert found["stages"].keys() == {*config.stages} - {"collect"}
+    assert all(rate["cpu_seconds"] > 0 for rate in found["stages"].values())
+    assert found["stages"]["audit"]["refits"] == found["stages"]["heads"]["encoder"] == "tfidf"
+
+
 def test_running_it_again_changes_no_table(finished, monkeypatch):
     monkeypatch.setenv("SENTINEL_CACHE", str(finished.parent / "cache"))
     before = {p: p.stat().st_mtime_ns for p in (finished / "tables").rglob("*.parquet")}
