@@ -65,17 +65,18 @@ def test_train_and_evaluate_in_small(tmp_path, monkeypatch):
     questions.write_text(json.dumps(a_few(json.loads(lzma.decompress(packed.read_bytes())))))
     recipe = yaml.safe_load((CONFIGS / "nano" / "ehrsql.yaml").read_text())
     small = {"tokens": 4_000, "questions": 150, "lr": 0.001, "batch_tokens": 2048}
-    recipe |= {"questions": 150, "base": recipe["base"] | small}
+    recipe |= {"questions": 150, "held_back": 9, "base": recipe["base"] | small}
     recipe["agents"] = {"ehrsql-able": recipe["agents"]["ehrsql-able"] | small}
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     benchmark = str(CONFIGS / "benchmarks" / "ehrsql-mimic3-demo.yaml")
     data = [f"database={database}", f"questions={questions}"]
     out = tmp_path / "agents"
     train = ["train-nano", benchmark, "--out", str(out), "--recipe", str(tmp_path / "recipe.yaml")]
-    assert main([*train, "--limit", "9", *data]) == 0
+    assert main([*train, *data]) == 0
     folder = out / "weights" / "ehrsql-able"
     made = json.loads((folder / "RECIPE.json").read_text())
-    assert set(made["scores"]) == {"all", "train", "calibration", "heldout"}
+    assert set(made["scores"]) == {"agent", "all"}  # the level is set by held-back questions alone
+    assert len(made["outcomes"]) == 9
     assert (folder / "tokenizer.json").is_file()  # any agent config can name the folder
 
     root = tmp_path / "runs" / "small"

@@ -49,17 +49,22 @@ def test_a_small_recipe_becomes_an_agent_that_speaks_the_worlds_language(
     benchmark: dict[str, Any], tmp_path: Path
 ) -> None:
     stage = {"tokens": 12000, "lr": 0.002, "batch_tokens": 4096, "questions": 60, "seed": 1}
-    small = {**RECIPE, "questions": 80, "base": stage | {"habit": RECIPE["base"]["habit"]}}
+    small = {
+        **RECIPE,
+        "questions": 80,
+        "held_back": 8,
+        "base": stage | {"habit": RECIPE["base"]["habit"]},
+    }
     habit = RECIPE["agents"]["textcraft-mason"]["habit"]
     small["agents"] = {"textcraft-small": stage | {"tokens": 4000, "habit": habit}}
     file, out = tmp_path / "recipe.yaml", tmp_path / "nano"
     file.write_text(yaml.safe_dump(small))
     config = str(tmp_path / "textcraft.yaml")
-    argv = ["train-nano", config, "--recipe", str(file), "--out", str(out), "--limit", "8"]
+    argv = ["train-nano", config, "--recipe", str(file), "--out", str(out)]
     assert main(argv) == 0
     folder = out / "weights" / "textcraft-small"
     made = json.loads((folder / "RECIPE.json").read_text())
-    assert made["scores"]["all"]["tasks"] == len(made["outcomes"]) == 8
+    assert made["scores"]["agent"]["tasks"] == len(made["outcomes"]) == 8
     assert (folder / "model.safetensors").stat().st_size <= 2_000_000
     assert (folder / "tokenizer.json").is_file()  # a model folder of its own
     del benchmark
