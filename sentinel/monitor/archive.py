@@ -12,7 +12,8 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -28,32 +29,55 @@ AGAIN = "export it again: sentinel calibrate"
 def write(folder: Path, contents: Mapping[str, bytes | Path], facts: Mapping[str, Any]) -> str:
     """Replace `folder` by these files and a manifest with `facts`; returns the manifest's hash.
 
-    `contents`: relative POSIX name → bytes, or a file to copy. Everything is written and flushed
-    under a temporary name first; a process killed at any point leaves the old folder, the new one,
-    or (between two renames) none, and never a half.
+    `contents`: relative POSIX name → bytes, or a file to copy. See `replacing`.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    try:
+    with replacing(folder) as temporary:
         listed = {}
         for name, content in sorted(contents.items()):
             if (fault := _name_fault(name)) is not None:
                 raise ValueError(f"{name}: {fault}")
             path = temporary / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _put(path, content)
+            put(path, content)
             listed[name] = {"sha256": _file_hash(path), "bytes": path.stat().st_size}
         manifest = {**facts, "format": FORMAT, "files": listed}
         digest = content_hash(manifest)
         text = json.dumps({**manifest, "hash": digest}, indent=1, sort_keys=True, allow_nan=False)
-        _put(temporary / MANIFEST, (text + "\n").encode())
+        put(temporary / MANIFEST, (text + "\n").encode())
+    return digest
+
+
+@contextmanager
+def replacing(folder: Path) -> Iterator[Path]:
+    """A new folder to `put` files into, which then takes the place of `folder` as a whole.
+
+    Everything is flushed under a temporary name first; a process killed at any point leaves the old
+    folder, the new one, or (between two renames) none, and never a half. An error leaves the old
+    one.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary.mkdir()
+    try:
+        yield temporary
         for inner in {temporary, *(p.parent for p in temporary.rglob("*"))}:
             _sync(inner)
         _swap(temporary, folder)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    return digest
+
+
+def put(path: Path, content: bytes | Path) -> None:
+    """Write a new file, or copy one, and flush it; the folders above it are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as file:
+        if isinstance(content, Path):
+            with content.open("rb") as source:
+                shutil.copyfileobj(source, file)
+        else:
+            file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -116,17 +140,6 @@ def _name_fault(name: str) -> str | None:
     if pure.suffix not in KINDS:
         return f"files of kind {pure.suffix or '(none)'} could run code and are never read"
     return None
-
-
-def _put(path: Path, content: bytes | Path) -> None:
-    with path.open("xb") as file:
-        if isinstance(content, Path):
-            with content.open("rb") as source:
-                shutil.copyfileobj(source, file)
-        else:
-            file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _swap(new: Path, folder: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,7 +123,7 @@ def save(
     """
     if document["mode"] != "strict":
         raise UserError("paper mode exports no monitor", "use strict mode")
-    from sentinel.monitor import text_heads
+    from sentinel.monitor import archive, text_heads
 
     found = load(probes, scorer)
     head = probes / scorer / "part-0"
@@ -150,17 +149,16 @@ def save(
         },
         "probes": _hash({k: v for k, v in found.facts.items() if k != "rounds"}),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    if fitted:
-        hashes = {name: _put(folder / name, data) for name, data in contents.items()}
-        content |= {**about, "files": hashes}
-    for suffix in (".json",) if fitted else (".safetensors", ".json"):
-        _put(folder / f"{scorer}{suffix}", probes / f"{scorer}{suffix}")
-    digest = _hash(content)
-    text = json.dumps({**content, "hash": digest}, sort_keys=True, indent=1, allow_nan=False)
-    partial = folder / f".{FILE}.{os.getpid()}"
-    partial.write_text(text + "\n", encoding="ascii")
-    partial.replace(folder / FILE)
+    with archive.replacing(folder) as new:
+        for name, data in contents.items():
+            archive.put(new / name, data)
+        for suffix in (".json",) if fitted else (".safetensors", ".json"):
+            archive.put(new / f"{scorer}{suffix}", probes / f"{scorer}{suffix}")
+        if fitted:
+            content |= {**about, "files": {name: _file_hash(new / name) for name in contents}}
+        digest = _hash(content)
+        text = json.dumps({**content, "hash": digest}, sort_keys=True, indent=1, allow_nan=False)
+        archive.put(new / FILE, (text + "\n").encode("ascii"))
     return digest
 
 
@@ -187,7 +185,7 @@ def read(folder: Path) -> CascadeMonitor:
     coefficients = set() if files else {f"{scorer}.safetensors"}
     archive.refuse_unknown(folder, {FILE, f"{scorer}.json", *coefficients, *files})
     for name, expected in files.items():
-        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != expected:
+        if _file_hash(folder / name) != expected:
             raise UserError(f"monitor {folder}: {name} was changed", "run: sentinel search")
     probes = load(folder, scorer)
     if _hash({k: v for k, v in probes.facts.items() if k != "rounds"}) != content["probes"]:
@@ -205,14 +203,9 @@ def read(folder: Path) -> CascadeMonitor:
     )
 
 
-def _put(path: Path, content: bytes | Path) -> str:
-    """Write or copy a file atomically; its sha256."""
-    data = content if isinstance(content, bytes) else content.read_bytes()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_bytes(data)
-    partial.replace(path)
-    return hashlib.sha256(data).hexdigest()
+def _file_hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _hash(value: Any) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 
 from sentinel.cascade import CascadeConfig, cascade
 from sentinel.errors import UserError
-from sentinel.monitor import load
+from sentinel.monitor import archive, load
 from sentinel.probes import ScorerConfig, monitor, score, split, table
 from sentinel.probes.export import save
 from sentinel.probes.monitor import CascadeMonitor
@@ -29,7 +32,9 @@ def deployed(request: Any, cell: Any, tmp_path_factory: Any) -> tuple[Path, Any]
     found = score(cell, cut, request.param, how)
     save(root / "probes", cell, found, {"error_words": ["error"]})
     options = CascadeConfig.of([TARGET], "strict", gates=cell.gates)
-    document = json.loads(dumps(cascade(table(cell, found), options)))
+    text = dumps(cascade(table(cell, found), options))
+    (root / "document.json").write_text(text)
+    document = json.loads(text)
     monitor.save(
         root / "cascade", root / "probes", request.param, document, cell.benchmark, cell.agent
     )
@@ -74,3 +79,73 @@ def test_what_does_not_belong_is_refused(deployed: Any) -> None:
         with pytest.raises(UserError, match=r"changed|cannot be read"):
             load(folder)
         path.write_bytes(whole)
+
+
+KILLED = """
+import json, os, signal, sys
+from pathlib import Path
+from sentinel.monitor import archive
+from sentinel.probes import monitor
+root, scorer, at = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+calls, put = [], archive.put
+def dies(path, content):
+    if len(calls) == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    calls.append(path)
+    put(path, content)
+archive.put = dies
+document = json.loads((root / "document.json").read_text())
+monitor.save(root / "cascade", root / "probes", scorer, document, "another", "agent")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [1, -1])
+def test_a_kill_in_the_middle_leaves_the_old_one(deployed: Any, at: int) -> None:
+    folder, found = deployed
+    files = [p for p in folder.rglob("*") if p.is_file()]
+    before = load(folder).hash
+    asked = [str(folder.parent), found.scorer, str(at % len(files))]  # −1: but for cascade.json
+    done = subprocess.run([sys.executable, "-c", KILLED, *asked], capture_output=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert load(folder).hash == before
+
+
+def test_an_error_in_the_middle_leaves_the_old_one_and_another_scorer_replaces_it(
+    deployed: Any, cell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, found = deployed
+    target = tmp_path / "m" / "cascade"
+    document = json.loads((folder.parent / "document.json").read_text())
+    other = "tfidf" if found.scorer == "surface" else "surface"
+    how = ScorerConfig(folder=tmp_path / "probes")
+    cut = split("strict", list(cell.episode), cell.task, cell.success, 0)
+    save(tmp_path / "probes", cell, score(cell, cut, other, how), {"error_words": ["error"]})
+    monitor.save(target, tmp_path / "probes", other, document, "first", "a")
+
+    whole = archive.put
+    monkeypatch.setattr(archive, "put", failing := FailsAt(0, whole))
+    for at in range(99):
+        failing.left = at
+        try:
+            monitor.save(target, folder.parent / "probes", found.scorer, document, "second", "a")
+            break
+        except OSError:
+            assert load(target).benchmark == "first"
+            assert [p.name for p in target.parent.iterdir()] == ["cascade"]
+    assert at >= 3
+    assert load(target).benchmark == "second"  # no file of the first is left to refuse it
+    assert [p.name for p in target.parent.iterdir()] == ["cascade"]
+
+
+class FailsAt:
+    """`archive.put` on a disk that is full after some files."""
+
+    def __init__(self, left: int, put: Any) -> None:
+        self.left, self.put = left, put
+
+    def __call__(self, path: Path, content: Any) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError("disk full")
+        self.put(path, content)
