@@ -48,7 +48,8 @@ VERSION = 1
 def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
     """Fit and score what is missing; agents without labels are left out (`status` names them).
 
-    A fold whose fit fails is logged with its cause and stays missing; the others finish.
+    A fold whose fit fails is logged with its cause and stays missing; the others finish. So do
+    those of other benchmarks where the encoder cannot serve one.
     """
     places = [
         Where(str(run_dir.root), benchmark.name, agent.name)
@@ -56,26 +57,27 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
         for agent in config.agents
         if run_dir.table_path("labels", benchmark.name, agent.name).exists()
     ]
-    for benchmark in {where.benchmark for where in places}:
-        check_encoder(HeadConfig.of(head_settings(config, benchmark)))
     if config.heads.shared and config.heads.kind != "encoder":
         raise UserError(
             "heads.shared=true needs an encoder to share, and heads.kind is tfidf",
             "set heads.kind=encoder, or heads.shared=false",
         )
     hashes = {where: _input_hash(config, run_dir, where) for where in places}
-    _snapshots(config, run_dir, cluster, hashes)
     items = [i for where in places for i in _folds(config, run_dir, cluster, where)]
     missing = [i for i in items if not _done(run_dir, i.where, i.name, hashes)]
+    refused = _refused(config, run_dir, missing)
+    _snapshots(config, run_dir, cluster, {w: h for w, h in hashes.items() if w not in refused})
+    missing = [i for i in missing if i.where not in refused]
     missing.sort(key=lambda i: i.fold is not None)  # the final pair is the longest: first
     for item in items:
-        if item not in missing:
+        if item not in missing and item.where not in refused:
             shutil.rmtree(item.checkpoints, ignore_errors=True)  # killed before it was removed
-    failed: set[Where] = set()
+    failed = refused
     without_shared: set[Where] = set()
     function, needs = _how(config, run_dir, cluster, missing)
+    total = sum(i.where not in refused for i in items)
     with Progress(
-        HEADS, len(items), done=len(items) - len(missing), unit="fits", run_dir=run_dir
+        HEADS, total, done=total - len(missing), unit="fits", run_dir=run_dir
     ) as progress:
         for item, result in cluster.map(HEADS, function, missing, progress=progress, **needs):
             where = item.where
@@ -95,6 +97,23 @@ def run(config: RunConfig, run_dir: RunDir, cluster: Cluster) -> None:
             run_dir.compact(HEADS, where.benchmark, where.agent, ["scores"])
     shared = {i.where for i in items if i.head == SHARED} - failed - without_shared
     _beside(run_dir, cluster, [where for where in places if where in shared])
+
+
+def _refused(config: RunConfig, run_dir: RunDir, missing: list[FoldItem]) -> set[Where]:
+    """Agents whose encoder cannot do what is missing: each of these fits has failed, and why."""
+    faults: dict[str, UserError] = {}
+    for benchmark in dict.fromkeys(i.where.benchmark for i in missing):
+        try:
+            check_encoder(HeadConfig.of(head_settings(config, benchmark)))
+        except UserError as fault:
+            faults[benchmark] = fault
+    refused = [item for item in missing if item.where.benchmark in faults]
+    for item in refused:
+        cause = str(faults[item.where.benchmark])
+        _metric(run_dir, item.where, event="fit_failed", item=item.name, cause=cause)
+    for where in dict.fromkeys(item.where for item in refused):
+        log.error("heads of %s/%s: %s", where.benchmark, where.agent, faults[where.benchmark])
+    return {item.where for item in refused}
 
 
 def _beside(run_dir: RunDir, cluster: Cluster, places: list[Where]) -> None:

@@ -16,6 +16,7 @@ import jobs.label
 from cluster import files
 from cluster.pool import open_cluster
 from cluster.run_dir import RunDir
+from jobs.causes import causes as causes_of
 from jobs.config import RunConfig
 from sentinel.errors import UserError
 from sentinel.tables import FEATURES
@@ -51,6 +52,10 @@ def run(stage: Any, run_dir: RunDir, settings: RunConfig) -> None:
 def metrics(run_dir: RunDir, event: str) -> list[dict[str, Any]]:
     lines = run_dir.metrics_path.read_text().splitlines()
     return [m for m in map(json.loads, lines) if m.get("event") == event]
+
+
+def told(run_dir: RunDir) -> list[str]:
+    return causes_of(run_dir.metrics_path, "heads")
 
 
 def markers(run_dir: RunDir) -> dict[Path, float]:
@@ -153,11 +158,16 @@ def test_one_class_leaves_null_logits_with_the_cause_and_the_other_head_whole(
     causes = [m["not_fitted"] for m in metrics(run_dir, "fit") if "not_fitted" in m]
     assert len(causes) == 6
     assert all("no eligible" in c for c in causes)
+    assert told(run_dir) == [
+        "made/steady 6 fits not fitted: correctness: no eligible episode to train on"
+    ]
 
 
 def test_stopped_episodes_are_refused_or_dropped_and_counted(run_dir: RunDir) -> None:
     made_collection(run_dir, end="stopped", answer=None)
-    run(jobs.label, run_dir, config())
+    with pytest.raises(UserError, match="60 stopped"):
+        run(jobs.label, run_dir, config())
+    run(jobs.label, run_dir, config(decide={"drop_stopped": True}))
     assert set(run_dir.read("labels", "made", "steady")["correct"].to_pylist()) == {None}
     with pytest.raises(UserError, match="60 stopped"):
         run(jobs.heads, run_dir, config())
@@ -238,3 +248,97 @@ def test_a_corrupt_checkpoint_stops_its_fold_alone_and_the_next_run_ends_it(
     assert len(metrics(run_dir, "fit")) == 12
     assert causes(run_dir.metrics_path, "heads") == []
     assert not list(folder.parent.glob("checkpoints-*"))
+
+
+SMALL = {"width": 16, "layers": 1, "epochs": 1, "batch_size": 64, "validation": 0.2, "folds": 5}
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_not_finite_stops_its_fits_and_is_told(run_dir: RunDir) -> None:
+    settings = config(heads={**SMALL, "learning_rate": 1e30, "batch_size": 4})
+    run(jobs.label, run_dir, settings)
+    run(jobs.heads, run_dir, settings)
+    failed = metrics(run_dir, "fit_failed")
+    assert len(failed) == 12
+    assert all("the loss became nan" in m["cause"] for m in failed)
+    (line,) = told(run_dir)
+    assert line == "made/steady 12 fits stopped: HeadFailure: the loss became nan in epoch 1"
+    assert not run_dir.table_path("scores", "made", "steady").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "says"), [("window", "reads 96 tokens"), ("padding", "no padding token")]
+)
+def test_an_encoder_that_cannot_serve_fails_its_fits_and_the_run_goes_on(
+    run_dir: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, says: str
+) -> None:
+    """Exit code 3; `status` names the cause and what resumes; another encoder then finishes."""
+    from tiny_encoders import write_encoder
+
+    from jobs.__main__ import main
+
+    good = write_encoder(tmp_path / "good", "minilm")
+    bad = write_encoder(tmp_path / "bad", "minilm", pad=what != "padding")
+    windows = {"max_train_tokens": 96, "max_score_tokens": 96}
+    settings = config(heads={**SMALL, **windows, "encoder": str(good)})
+    one = settings.model_copy(update={"agents": settings.agents[:1]})
+    run(jobs.label, run_dir, one)
+    run_dir.prepare(one.model_dump(mode="json"))
+    wide = ["heads.max_score_tokens=97"] if what == "window" else []
+    asked = ["heads", "--run-dir", str(run_dir.root)]
+    assert main([*asked, f"heads.encoder={bad}", *wide]) == 3
+    err = capsys.readouterr().err
+    assert err.count(says) == 1
+    assert "missing: heads of made/steady" in err
+    assert "Traceback" not in err
+    assert len(metrics(run_dir, "fit_failed")) == 12
+    assert main(["status", str(run_dir.root)]) == 3
+    shown = capsys.readouterr().out
+    assert "met: made/steady 12 fits stopped: " in shown
+    assert says in shown
+    assert f"go on with: sentinel run --run-dir '{run_dir.root}'" in shown
+
+    assert main([*asked, f"heads.encoder={good}", "heads.max_score_tokens=96"]) == 0
+    assert told(run_dir) == []
+    assert main([*asked, f"heads.encoder={bad}", *wide]) == 2  # under finished work: refused
+    assert "another configuration" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_benchmark_whose_encoder_cannot_serve_leaves_the_other_alone(
+    run_dir: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tiny_encoders import write_encoder
+
+    for name in ("tasks", "episodes", "turns"):
+        agent = None if name == "tasks" else "steady"
+        table = run_dir.read(name, "made", agent)
+        at = table.column_names.index("benchmark")
+        table = table.set_column(at, table.schema.field(at), [["second"] * table.num_rows])
+        run_dir.write_table(name, "second", agent, table, stage="collect", source="x")
+    kind = "made_episodes:MadeBenchmark"
+    settings = config(
+        heads=SMALL, benchmarks=[{"name": n, "kind": kind} for n in ("second", "made")]
+    )
+    run(jobs.label, run_dir, settings)
+    bad = str(write_encoder(tmp_path / "bad", "minilm"))
+    whole = jobs.heads.head_settings
+
+    def one_is_bad(settings: RunConfig, benchmark: str) -> dict[str, Any]:
+        found = whole(settings, benchmark)
+        return {**found, "encoder": bad} if benchmark == "second" else found
+
+    monkeypatch.setattr(jobs.heads, "head_settings", one_is_bad)
+    run(jobs.heads, run_dir, settings)
+    assert run_dir.table_path("scores", "made", "steady").exists()
+    assert not run_dir.table_path("scores", "second", "steady").exists()
+    assert {m["benchmark"] for m in metrics(run_dir, "fit_failed")} == {"second"}
+    (line,) = told(run_dir)
+    assert line.startswith("second/steady 12 fits stopped: ")
+    assert "reads 96 tokens, 4096 are configured" in line
+    assert len(metrics(run_dir, "fit")) == 12
+    monkeypatch.setattr(jobs.heads, "head_settings", whole)
+    run(jobs.heads, run_dir, settings)
+    assert len(metrics(run_dir, "fit")) == 24  # the first twelve were kept
+    assert told(run_dir) == []
