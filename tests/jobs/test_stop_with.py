@@ -1,0 +1,355 @@
+"""A collection that obeys a frozen monitor equals that monitor played over unwatched episodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import collecting
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import jobs.calibrate
+import jobs.collect
+import jobs.heads
+import jobs.label
+import jobs.probes
+from cluster.head_stages import Where, read_episodes, read_tasks
+from cluster.pool import Cluster, open_cluster
+from cluster.run_dir import RunDir
+from jobs import __main__ as cli
+from jobs import status
+from jobs.config import RunConfig
+from sentinel import tables
+from sentinel.errors import UserError
+from sentinel.monitor import Monitor, load
+
+pytestmark = pytest.mark.usefixtures("one_hospital")
+AGENT, LAM, N = "nano-scout", "4", 160
+PLACE = "clinic", AGENT
+
+
+def config(**changes: Any) -> RunConfig:
+    """An agent that looks before it answers; a gate and stakes under which every rule fires."""
+    hospital = {"name": "clinic", "kind": "clinic", "n_questions": N, "patients": 300, "seed": 1}
+    raw: dict[str, Any] = {
+        "name": "fitted",
+        "seed": 7,
+        "benchmarks": [hospital],
+        "agents": [AGENT],
+        "collect": {"workers": 2, "concurrency": 8},
+        "heads": {"kind": "tfidf", "folds": 2},
+        "decide": {"gate_budget": "0.1", "lambdas": [1, 4]},
+    }
+    return RunConfig.from_mapping({**raw, **changes})
+
+
+def obeying(fitted: RunDir, **changes: Any) -> RunConfig:
+    path = str(fitted.root / "monitor")
+    return config(**{"name": "watched", "stop_with": path, "obey": {"lam": 4}, **changes})
+
+
+@pytest.fixture(scope="module")
+def fitted(one_hospital: None, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """The unwatched run that the monitor is of."""
+    root, settings = tmp_path_factory.mktemp("fitted") / "runs" / "fitted", config()
+    with open_cluster("debug", cpus=1) as cluster:
+        run_dir = collecting.run(settings, root, cluster)
+        for stage in (jobs.label, jobs.heads, jobs.calibrate):
+            stage.run(settings, run_dir, cluster)
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def watched(fitted: RunDir, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """The same tasks again, under the monitor."""
+    root = tmp_path_factory.mktemp("watched") / "runs" / "watched"
+    with open_cluster("debug", cpus=1) as cluster:
+        return collecting.run(obeying(fitted), root, cluster)
+
+
+def rows(run_dir: RunDir, name: str) -> dict[str, dict[str, Any]]:
+    return {r["episode_id"]: r for r in run_dir.read(name, *PLACE).to_pylist()}
+
+
+def features(run_dir: RunDir, episode: str) -> np.ndarray:
+    """(T+1, 10) as the decision layer reads them."""
+    found = [r for r in run_dir.read("features").to_pylist() if r["episode_id"] == episode]
+    return np.array([[r[n] for n in tables.FEATURES] for r in found], dtype=np.float64)
+
+
+def test_watched_episodes_are_the_unwatched_ones_cut_where_the_policy_ends_them(
+    fitted: RunDir, watched: RunDir
+) -> None:
+    monitor = load(fitted.root / "monitor" / "clinic" / AGENT / "sentinel")
+    assert isinstance(monitor, Monitor)
+    where = Where(str(fitted.root), *PLACE)
+    tasks, exits, ends = read_tasks(where), rows(watched, "exits"), rows(watched, "episodes")
+    hybrid = monitor.policy.selection.chosen == "hybrid"
+    cut, seen = {}, set()
+    for episode in read_episodes(where, None, telemetry=True):
+        name = episode.episode_id
+        ten = features(fitted, name) if hybrid else None
+        verdict = monitor.replay(tasks[episode.task_id]["text"], episode, LAM, features=ten)
+        row = exits[name]
+        assert (row["exit_time"], row["exit_by"], row["delivered"]) == (
+            verdict.t,
+            verdict.by,
+            verdict.delivered,
+        )
+        for p in ("p_answerable", "p_prefix", "p_delivery"):
+            assert row[p] == getattr(verdict, p)
+        assert (row["monitor"], row["policy"]) == (monitor.facts["hash"], "early-exit, λ = 4")
+        early = verdict.by is not None and verdict.t < episode.turns
+        expected = ("stopped" if verdict.t else "refused") if early else episode.end
+        assert (ends[name]["end"], ends[name]["turns"]) == (expected, verdict.t)
+        cut[name] = verdict.t
+        seen.add((expected, verdict.by))
+    assert cut.keys() == exits.keys() == ends.keys()
+    assert seen >= {("answered", None), ("answered", "chow"), ("refused", "gate")}
+    assert {end for end, _ in seen} >= {"refused", "stopped"}
+    assert {by for _, by in seen} >= {"gate", "stop", "chow"}
+    turns = fitted.read("turns", *PLACE)
+    kept = [
+        t["turn"] <= cut[t["episode_id"]] for t in turns.select(["episode_id", "turn"]).to_pylist()
+    ]
+    assert tables.diff("turns", watched.read("turns", *PLACE), turns.filter(pa.array(kept))) == []
+    whole = pa.array([n for n, e in ends.items() if e["end"] not in tables.MONITORED])
+    left, right = (
+        r.read("episodes", *PLACE).filter(pc.is_in(r.read("episodes", *PLACE)["episode_id"], whole))
+        for r in (watched, fitted)
+    )
+    assert tables.diff("episodes", left, right) == []
+
+
+def test_it_decides_as_the_held_out_decisions_of_its_own_run(
+    fitted: RunDir, watched: RunDir
+) -> None:
+    exits = rows(watched, "exits")
+    held = [
+        r
+        for r in fitted.read("decisions", *PLACE).to_pylist()
+        if (r["system"], r["lam"]) == ("early-exit", float(LAM))
+    ]
+    assert len(held) >= 20
+    for row in held:
+        found = exits[row["episode_id"]]
+        for column in ("exit_time", "exit_by", "delivered"):
+            assert found[column] == row[column]
+
+
+def test_what_it_did_is_told(
+    fitted: RunDir, watched: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends = Counter(r["end"] for r in rows(watched, "episodes").values())
+    withheld = sum(
+        rows(watched, "episodes")[n]["end"] == "answered" and r["delivered"] is False
+        for n, r in rows(watched, "exits").items()
+    )
+    line = (
+        f"clinic/{AGENT}: a monitor refused {ends['refused']}, stopped {ends['stopped']} and "
+        f"withheld {withheld} of {N} episodes"
+    )
+    assert line in "\n".join(status.lines(status.status(watched.root, obeying(fitted))))
+    lines = map(json.loads, watched.metrics_path.read_text().splitlines())
+    (found,) = [m["monitored"] for m in lines if m.get("event") == "collected"]
+    told = {"refused": ends["refused"], "stopped": ends["stopped"], "withheld": withheld}
+    assert found == told
+    (recorded,) = json.loads(watched.env_path.read_text())["stop_with"]
+    assert recorded["hash"] == next(iter(rows(watched, "exits").values()))["monitor"]
+    assert (recorded["benchmark"], recorded["agent"], recorded["lam"]) == (*PLACE, "4")
+    assert "stop_with" not in json.loads(fitted.env_path.read_text())
+    assert not fitted.table_path("exits", *PLACE).exists()
+
+
+def test_replicas_and_their_deaths_change_nothing(
+    ray_cluster: Cluster, fitted: RunDir, watched: RunDir, tmp_path: Path
+) -> None:
+    run_dir = RunDir(tmp_path / "runs" / "watched")
+
+    def kill(paths: list[Path]) -> None:
+        os.kill(collecting.pid_of(paths[0]), signal.SIGKILL)
+
+    watcher = collecting.when_finished(run_dir, 10, kill, AGENT)
+    collecting.run(obeying(fitted), run_dir.root, ray_cluster)
+    watcher.join()
+    assert_same(run_dir, watched)
+    assert '"deaths": ["the worker process died' in run_dir.metrics_path.read_text()
+
+
+def test_a_collection_cut_in_the_middle_goes_on(
+    debug: Cluster, fitted: RunDir, watched: RunDir, tmp_path: Path
+) -> None:
+    run_dir = RunDir(shutil.copytree(watched.root, tmp_path / "runs" / "watched"))
+    shutil.rmtree(run_dir.root / "tables")
+    (journal,) = collecting.journals(run_dir, AGENT)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[: N // 2]) + lines[N // 2][:50])
+    collecting.run(obeying(fitted), run_dir.root, debug)
+    assert_same(run_dir, watched)
+
+
+def assert_same(run_dir: RunDir, reference: RunDir) -> None:
+    for name in ("tasks", "exits", "episodes", "turns"):
+        assert tables.diff(name, run_dir.read(name), reference.read(name)) == []
+
+
+# What is refused, before any episode runs
+
+
+@pytest.mark.parametrize(
+    ("changes", "says", "way_out"),
+    [
+        ({"stop_with": "/nowhere/monitor"}, "is no folder", "remove stop_with"),
+        ({"obey": {}}, "has stops for several λ", "obey.lam to one of: 1, 4"),
+        ({"obey": {"lam": 2}}, "no stop for λ = 2", "use one of: 1, 4"),
+        ({"obey": {"lam": 4, "method": "cascade"}}, "has no cascade monitor", "sentinel search"),
+        (
+            {"agents": [{"from": AGENT, "max_tokens": 50, "dtype": "float32"}]},
+            "other weights",
+            "fit",
+        ),
+        ({"agents": ["nano-sage"]}, "has no monitor of clinic/nano-sage", "name its folder"),
+    ],
+)
+def test_a_wrong_order_is_refused_in_one_line(
+    debug: Cluster, fitted: RunDir, tmp_path: Path, changes: Any, says: str, way_out: str
+) -> None:
+    refused(debug, obeying(fitted, **changes), tmp_path / "runs" / "r", says, way_out)
+
+
+def refused(cluster: Cluster, settings: RunConfig, root: Path, says: str, way_out: str) -> None:
+    with pytest.raises(UserError) as caught:
+        collecting.run(settings, root, cluster)
+    assert says in caught.value.cause
+    assert way_out in caught.value.remedy
+    assert "\n" not in str(caught.value)
+    assert not list(root.rglob("*.jsonl")) or not any(
+        p.name != "metrics.jsonl" for p in root.rglob("*.jsonl")
+    )
+
+
+def test_monitors_of_others_are_refused(debug: Cluster, fitted: RunDir, tmp_path: Path) -> None:
+    folder = str(fitted.root / "monitor" / "clinic" / AGENT)
+    plain = obeying(fitted).model_dump(mode="json")
+    other = {**plain["benchmarks"][0], "name": "other"}
+    settings = obeying(fitted, benchmarks=[other], stop_with=folder)
+    refused(
+        debug, settings, tmp_path / "runs" / "a", "is of benchmark clinic, not other", "name one"
+    )
+    settings = obeying(fitted, agents=["nano-sage"], stop_with=folder)
+    refused(
+        debug, settings, tmp_path / "runs" / "b", "other weights or settings", "remove stop_with"
+    )
+    fresh = {**plain["benchmarks"][0], "seed": 9}
+    settings = obeying(fitted, benchmarks=[fresh])
+    refused(debug, settings, tmp_path / "runs" / "c", "of other tasks", "obey.other_tasks=true")
+
+
+def test_other_tasks_of_the_benchmark_may_be_allowed(
+    debug: Cluster, fitted: RunDir, tmp_path: Path
+) -> None:
+    fresh = {**obeying(fitted).model_dump(mode="json")["benchmarks"][0], "seed": 9}
+    settings = obeying(
+        fitted,
+        benchmarks=[fresh],
+        obey={"system": "gate", "other_tasks": True},
+        collect={"workers": 1, "concurrency": 8, "limit": 100},
+    )
+    run_dir = collecting.run(settings, tmp_path / "runs" / "r", debug)
+    exits = run_dir.read("exits", *PLACE)
+    assert set(exits["policy"].to_pylist()) == {"gate, λ = 1"}
+    assert set(exits["exit_by"].to_pylist()) == {None, "gate"}
+    assert exits["p_prefix"].null_count == exits["p_delivery"].null_count == 100
+
+
+def test_a_run_does_not_obey_itself(
+    debug: Cluster, fitted: RunDir, watched: RunDir, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="is of this same run"):
+        jobs.collect.run(obeying(fitted), fitted, debug)
+    copy = tmp_path / "runs" / "copy"
+    shutil.copytree(fitted.root / "monitor", copy / "monitor")
+    refused(debug, obeying(fitted), copy, "is a copy of this same run's own", "name=NEW")
+
+
+def test_a_damaged_monitor_is_refused(debug: Cluster, fitted: RunDir, tmp_path: Path) -> None:
+    folder = shutil.copytree(fitted.root / "monitor" / "clinic" / AGENT, tmp_path / "m")
+    (folder / "sentinel" / "policy.json").write_text("{}")
+    settings = obeying(fitted, stop_with=str(folder))
+    refused(debug, settings, tmp_path / "runs" / "r", "policy.json was changed", "export it again")
+
+
+def test_another_monitor_under_finished_episodes_is_refused(
+    debug: Cluster, fitted: RunDir, watched: RunDir, tmp_path: Path
+) -> None:
+    run_dir = RunDir(shutil.copytree(watched.root, tmp_path / "runs" / "watched"))
+    for settings in (obeying(fitted, obey={"lam": 1}), config(name="watched")):
+        with pytest.raises(UserError, match="stop_with changed") as caught:
+            jobs.collect.run(settings, run_dir, debug)
+        assert "name=NEW" in caught.value.remedy
+    assert_same(run_dir, watched)
+    moved = shutil.copytree(fitted.root / "monitor", tmp_path / "elsewhere")
+    jobs.collect.run(obeying(fitted, stop_with=str(moved)), run_dir, debug)
+
+
+# Downstream: nobody takes a stopped episode for one with an outcome
+
+
+def test_stages_refuse_stopped_episodes_unless_told_to_drop_them(
+    debug: Cluster, watched: RunDir, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_dir = RunDir(shutil.copytree(watched.root, tmp_path / "runs" / "w"))
+    cascade = {"scorers": ["surface"], "main": "surface", "deploy": "surface", "modes": ["paper"]}
+    plain, told = (
+        config(decide={"gate_budget": "0.1", "lambdas": [4], "drop_stopped": d}, cascade=cascade)
+        for d in (False, True)
+    )
+    says = r"have no outcome.*decide\.drop_stopped=true"
+    with pytest.raises(UserError, match=says):
+        jobs.label.run(plain, run_dir, debug)
+    assert not run_dir.table_path("labels", *PLACE).exists()
+    jobs.label.run(told, run_dir, debug)
+    ended = sum(r["end"] in tables.MONITORED for r in rows(run_dir, "episodes").values())
+    left = Counter(r["source"] for r in rows(run_dir, "labels").values())
+    assert left["no-outcome"] == ended
+    with pytest.raises(UserError, match=says):
+        jobs.heads.run(plain, run_dir, debug)
+    jobs.probes.run(plain, run_dir, debug)
+    assert "episodes that a monitor ended have no outcome" in caplog.text
+    assert not run_dir.table_path("round_scores_paper", *PLACE).exists()
+    jobs.probes.run(told, run_dir, debug)
+    scored = set(run_dir.read("round_scores_paper", *PLACE)["episode_id"].to_pylist())
+    assert len(scored) == N - ended
+    jobs.heads.run(told, run_dir, debug)
+    with pytest.raises(UserError, match="no outcome"):
+        jobs.calibrate.run(plain, run_dir, debug)
+    metrics = [json.loads(x) for x in run_dir.metrics_path.read_text().splitlines()]
+    (dropped,) = [m["dropped"] for m in metrics if m.get("event") == "snapshots"]
+    assert sum(dropped.values()) == ended
+
+
+def test_the_command_line_says_it_in_one_line(
+    fitted: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(obeying(fitted).to_json())
+    argv = [
+        "collect",
+        str(path),
+        "stop_with=here",
+        "--run-dir",
+        str(tmp_path / "r"),
+        "--on",
+        "debug",
+    ]
+    assert cli.main(argv) == 2
+    (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("sentinel: ")]
+    assert f"stop_with: {Path.cwd() / 'here'} is no folder" in line
