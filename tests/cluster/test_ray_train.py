@@ -27,11 +27,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
     pytest.mark.filterwarnings("ignore::UserWarning:ray.data.context"),
 ]
-needs_deepspeed = pytest.mark.skipif(
-    find_spec("deepspeed") is None, reason="needs DeepSpeed: make extras"
-)
-
-
 REDONE = ("correctness", 1)
 
 
@@ -41,38 +36,54 @@ def fails(kind: str) -> None:
     raise HeadFailure("the loss became nan in epoch 1")
 
 
-@needs_deepspeed
-@pytest.mark.timeout(600)
-def test_zero_has_the_losses_of_plain_training(ray_cluster: Cluster, tmp_path: Path) -> None:
-    stage_3 = {"zero_stage": 3, "micro_batch": 6, "checkpoints": str(tmp_path / "saved")}
-    stage_2 = {"zero_stage": 2, "dtype": "bfloat16"}
-    fits = [stage_3 | {"epochs": 2}, stage_3, stage_2]
-    found = run_workers(shared_fit.fit_in_worker, {"fits": fits}, 2, tmp_path)
-    assert not list(tmp_path.glob("ray-train*"))
+EPOCHS = 3
+STAGE_3 = {"zero_stage": 3, "micro_batch": 6}
+STAGE_2 = {"zero_stage": 2, "dtype": "bfloat16", "epochs": EPOCHS}
+KILLED = {"zero_stage": 2, "epochs": 4, "batch_size": 64}
 
-    plain = shared_fit.alone(dtype="bfloat16")
-    assert len(plain["losses"]) == len(found[2]["losses"]) == 50
-    np.testing.assert_allclose(found[2]["losses"], plain["losses"], rtol=1e-3)
-    areas = [[e["stop_auroc"] for e in one["history"]] for one in (found[2], plain)]
+
+@pytest.fixture(scope="module")
+def fits(ray_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Four fits of one group of two: one whose worker is killed once, then ZeRO-3 twice, ZeRO-2.
+
+    Starting processes is what costs here, so they start once, and once more after the kill.
+    """
+    if find_spec("deepspeed") is None:
+        pytest.skip("needs DeepSpeed: make extras")
+    folder = tmp_path_factory.mktemp("fits")
+    once = {"kill_once": str(folder / "killed"), "kill_at": (12, 1)}  # within the third epoch
+    saved = {"checkpoints": str(folder / "saved")}
+    # Epochs are part of the schedule: the checkpoints of one are not those of three.
+    wanted = [
+        KILLED | once | {"checkpoints": str(folder / "whole")},
+        STAGE_3 | saved | {"epochs": 1},
+        STAGE_3 | saved | {"epochs": EPOCHS},
+        STAGE_2,
+    ]
+    found = run_workers(shared_fit.fit_in_worker, {"fits": wanted}, 2, folder)
+    assert (folder / "killed").exists()
+    assert not list(folder.glob("ray-train*"))
+    assert [one["resumed"] for one in found] == [2, 0, 0, 0]
+    return found
+
+
+@pytest.mark.timeout(600)
+def test_zero_has_the_losses_of_plain_training(fits: list[dict[str, Any]]) -> None:
+    _, _, stage_3, stage_2 = fits
+    plain = shared_fit.alone(dtype="bfloat16", epochs=EPOCHS)
+    assert len(plain["losses"]) == len(stage_2["losses"]) == 10 * EPOCHS
+    np.testing.assert_allclose(stage_2["losses"], plain["losses"], rtol=1e-3)
+    areas = [[e["stop_auroc"] for e in one["history"]] for one in (stage_2, plain)]
     np.testing.assert_allclose(*areas, atol=0.02)
 
-    # Epochs are part of the schedule: the checkpoints of two are not those of five.
-    assert [one["resumed"] for one in found] == [0, 0, 0]
-    single = shared_fit.alone()
-    np.testing.assert_allclose(found[1]["losses"], single["losses"], rtol=1e-4)
-    np.testing.assert_allclose(found[1]["logits"], single["logits"], atol=1e-3)
+    single = shared_fit.alone(epochs=EPOCHS)
+    np.testing.assert_allclose(stage_3["losses"], single["losses"], rtol=1e-4)
+    np.testing.assert_allclose(stage_3["logits"], single["logits"], atol=1e-3)
     assert not np.allclose(plain["losses"], single["losses"], rtol=1e-5)  # bfloat16 was used
 
 
-@needs_deepspeed
-@pytest.mark.timeout(600)
-def test_a_killed_worker_goes_on_from_the_last_epoch(ray_cluster: Cluster, tmp_path: Path) -> None:
-    fit = {"zero_stage": 2, "checkpoints": str(tmp_path / "saved"), "epochs": 4, "batch_size": 64}
-    once = {"kill_once": str(tmp_path / "killed"), "kill_at": (12, 1)}  # within the third epoch
-    (found,) = run_workers(shared_fit.fit_in_worker, {"fits": [fit | once]}, 2, tmp_path)
-    assert (tmp_path / "killed").exists()
-    assert found["resumed"] == 2
-    whole = shared_fit.alone(epochs=4, batch_size=64)
+def test_a_killed_worker_goes_on_from_the_last_epoch(fits: list[dict[str, Any]]) -> None:
+    found, whole = fits[0], shared_fit.alone(epochs=4, batch_size=64)
     np.testing.assert_allclose(found["losses"], whole["losses"][10:], rtol=1e-4)
     np.testing.assert_allclose(found["logits"], whole["logits"], atol=1e-3)
 
@@ -142,7 +153,9 @@ def configured(workers: int) -> RunConfig:
     return RunConfig.from_mapping(raw)
 
 
-@pytest.mark.timeout(600)
 def test_causes_come_through(ray_cluster: Cluster, tmp_path: Path) -> None:
+    # No workers is Ray Train in this process: the same way back, without starting any.
     with pytest.raises(UserError, match="no padding token; name another encoder"):
-        run_workers(fails, "user", 1, tmp_path)
+        run_workers(fails, "user", 0, tmp_path)
+    with pytest.raises(HeadFailure, match="the loss became nan in epoch 1"):
+        run_workers(fails, "failure", 0, tmp_path)
