@@ -1,22 +1,24 @@
 """`sentinel compare-encoders RUN [OTHER] [heads.…=…]`: is another encoder worth adopting?
 
-The heads of RUN against those of OTHER, a run on the same episodes, or against heads with other
-settings that are fitted here, on RUN's own folds (killed, it goes on where it was). Beside both
-stands TF–IDF with a logistic regression, the cheap baseline. Train pool, out-of-fold, at delivery;
-the held-out pool is not read. Writes `encoder_rule.json` into RUN, where `sentinel report` finds
-it.
+With a config in the place of RUN, its run is first brought to where its heads have scored, as
+`sentinel run` would; what is finished is kept. The heads of RUN against those of OTHER, a run on
+the same episodes, or against heads with other settings that are fitted here, on RUN's own folds
+(killed, it goes on where it was). Beside both stands TF–IDF with a logistic regression, the cheap
+baseline. Train pool, out-of-fold, at delivery; the held-out pool is not read. Writes
+`encoder_rule.json` into RUN, where `sentinel report` finds it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import run as stages
 from jobs.config import RunConfig
+from jobs.stages import run_stages
 from sentinel.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,16 +29,23 @@ if TYPE_CHECKING:
 STAGE = "compare-encoders"
 FILE = "encoder_rule.json"
 TFIDF = "tfidf"
+MISSING = 3
+"""Exit code of a run that is done but for what it names."""
 Logits = Mapping[tuple[str, str], Mapping[str, Any]]
 """(benchmark, agent) → head → (E,) out-of-fold logits in the order of RUN's train episodes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Two run directories, or one and the settings of the heads to fit."""
-    parser.add_argument("run", metavar="RUN", type=Path, help="run directory with fitted heads")
+    parser.add_argument(
+        "run", metavar="RUN", type=Path, help="run directory with fitted heads, or a config (YAML)"
+    )
     parser.add_argument("other", nargs="?", metavar="OTHER", help="another on the same episodes")
     parser.add_argument(
         "settings", nargs="*", metavar="heads.key=value", help="heads to fit and compare instead"
+    )
+    parser.add_argument(
+        "--run-dir", type=Path, help="where a config's run lives (default: runs/NAME)"
     )
     parser.add_argument("--on", choices=("local", "debug"), help="Ray here, or a plain loop")
     parser.add_argument("--json", action="store_true", help=f"print {FILE} instead of a table")
@@ -59,7 +68,15 @@ def main(args: argparse.Namespace) -> int:
         )
     if strange := [s for s in settings if not s.startswith("heads.")]:
         raise UserError(f"{', '.join(strange)}: only heads are fitted here", "give heads.key=value")
-    root = args.run.expanduser().absolute()
+    of_config = args.run.suffix in (".yaml", ".yml") and args.run.is_file()
+    if args.run_dir is not None and not of_config:
+        raise UserError(f"--run-dir goes with a config, and {args.run} is none", "leave it out")
+    if of_config:
+        root, code = _up_to_heads(args, settings)
+        if code not in (0, MISSING):
+            return code
+    else:
+        root, code = args.run.expanduser().absolute(), 0
     config = stages.recorded_config(root)
     run_dir = RunDir(root)
     pools = {place: _pool(run_dir, *place) for place in _places(config, run_dir)}
@@ -77,7 +94,23 @@ def main(args: argparse.Namespace) -> int:
         print(json.dumps(found, indent=2, allow_nan=False))
     else:
         print("\n".join([*table(found), f"kept: {root / FILE}"]))
-    return 0
+    return code
+
+
+def _up_to_heads(args: argparse.Namespace, settings: Sequence[str]) -> tuple[Path, int]:
+    """Run a config's stages whose tables the comparison reads; its run directory, the exit code.
+
+    The other heads are checked first: a misspelt one is told before anything is collected.
+    """
+    config = RunConfig.from_file(args.run, [f"on={args.on}"] if args.on else [])
+    if "heads" not in config.stages or config.sweep:
+        what = "is a sweep" if config.sweep else "has no text heads"
+        raise UserError(f"{args.run} {what}", "name a config of one run with monitors: [sentinel]")
+    changed = RunConfig.from_file(args.run, settings)
+    _check_other(config, changed, [benchmark.name for benchmark in config.benchmarks])
+    wanted = [s for s in ("collect", "label", "judge", "heads") if s in config.stages]
+    root = (args.run_dir or Path("runs") / config.name).expanduser().absolute()
+    return root, run_stages(config, root, wanted)
 
 
 def document(
@@ -216,20 +249,12 @@ def _fitted(
 ) -> tuple[str, Logits]:
     """Heads with the changed settings, fitted on the run's own folds; finished folds are kept."""
     from cluster.pool import open_cluster
-    from jobs.heads import head_settings
     from jobs.machine import visible_gpus
-    from sentinel.heads.config import HeadConfig
-    from sentinel.heads.encoders import check_encoder
 
-    if changed.heads.hash() == config.heads.hash():
-        raise UserError("these are the settings the run's heads have", "change heads.encoder")
-    if changed.heads.folds != config.heads.folds:
-        raise UserError("heads.folds is the run's own", "leave it as it is")
+    _check_other(config, changed, {b for b, _ in pools})
     name = changed.heads.encoder_name
     if name == config.heads.encoder_name:
         name = f"{name} ({changed.heads.hash()[:8]})"
-    for benchmark in {b for b, _ in pools}:
-        check_encoder(HeadConfig.of(head_settings(changed, benchmark)))
     site = changed.site
     gpus = visible_gpus() if site.gpus is None else site.gpus
     with (
@@ -237,6 +262,20 @@ def _fitted(
         open_cluster(on, site.cpus, gpus, site.address, object_store_mb=site.object_store_mb) as c,
     ):
         return name, _fit(changed, run_dir, pools, c)
+
+
+def _check_other(config: RunConfig, changed: RunConfig, benchmarks: Iterable[str]) -> None:
+    """Raise UserError for heads that are the run's own, or that cannot be fitted on its folds."""
+    from jobs.heads import head_settings
+    from sentinel.heads.config import HeadConfig
+    from sentinel.heads.encoders import check_encoder
+
+    if changed.heads.hash() == config.heads.hash():
+        raise UserError("these are the settings the run's heads have", "change heads.encoder")
+    if changed.heads.folds != config.heads.folds:
+        raise UserError("heads.folds is the run's own", "leave it as it is")
+    for benchmark in benchmarks:
+        check_encoder(HeadConfig.of(head_settings(changed, benchmark)))
 
 
 def _fit(

@@ -9,6 +9,8 @@ from pathlib import Path
 import made_run
 import numpy as np
 import pytest
+import student_engine
+import yaml
 
 from cluster import files
 from cluster.run_dir import RunDir
@@ -152,3 +154,77 @@ def test_what_cannot_be_compared_is_named(
     code, _, err = compare(capsys, run.root, *rest)
     assert code == 2
     assert says in err
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A config whose run does not exist yet: an agent on the hospital, TF–IDF heads."""
+    monkeypatch.setenv("SENTINEL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    agent = {
+        "name": "good",
+        "engine": "custom",
+        "factory": "student_engine:make",
+        "model": "0.6",
+    }
+    raw = {
+        "name": "two",
+        "benchmarks": [student_engine.CLINIC],
+        "agents": [agent],
+        "heads": {"kind": "tfidf", "folds": 2},
+        "bootstrap": {"resamples": 50},
+    }
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump(raw))
+    return tmp_path / "two.yaml"
+
+
+@pytest.mark.slow
+def test_two_encoders_from_one_config(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is prepared by hand: the run is made up to its heads, and kept for the next one."""
+    nano = ["heads.kind=encoder", "heads.width=16", "heads.layers=1", "heads.epochs=1"]
+    code, out, _ = compare(capsys, small, *nano, "--on", "debug")
+    assert code == 0
+    root = small.parent / "runs" / "two"
+    assert "(nano 16×1 for tfidf)" in out
+    found = json.loads((root / "encoder_rule.json").read_text())
+    assert {(r["encoder"], r["against"]) for r in found["rows"]} == {("nano 16×1", "tfidf")}
+    assert all(r["auroc"] is not None and r["missing"] == 0 for r in found["rows"])
+    assert sorted(p.name for p in (root / "parts").iterdir()) == [
+        "collect",
+        "compare-encoders",
+        "heads",
+        "label",
+    ]
+    assert not (root / "monitor").exists()  # no decision was made
+
+    before = {p: p.stat().st_mtime_ns for p in root.rglob("*.parquet")}
+    assert compare(capsys, small, *nano, "--on", "debug")[0] == 0
+    assert {p: p.stat().st_mtime_ns for p in root.rglob("*.parquet")} == before
+    assert json.loads((root / "encoder_rule.json").read_text()) == found
+    assert json.loads((root / "config.json").read_text())["heads"]["kind"] == "tfidf"
+
+
+@pytest.mark.parametrize(
+    ("rest", "says"),
+    [
+        (["heads.wdth=64"], "heads.wdth: unknown key"),
+        (["heads.class_weights=balanced"], "the settings the run's heads have"),
+        (["heads.kind=encoder", "heads.encoder=./none"], "no config.json in encoder folder"),
+        (["collect.limit=3"], "only heads are fitted"),
+    ],
+)
+def test_other_heads_are_checked_before_a_config_is_run(
+    small: Path, rest: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = compare(capsys, small, *rest, "--on", "debug")
+    assert code == 2
+    assert says in err
+    assert not (small.parent / "runs").exists()
+
+
+def test_a_run_directory_beside_a_run_is_refused(
+    run: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = compare(capsys, run.root, "heads.kind=tfidf", "--run-dir", run.root)
+    assert code == 2
+    assert "--run-dir goes with a config" in err
