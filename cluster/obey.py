@@ -52,7 +52,6 @@ class Overseer:
     def __init__(
         self, orders: Orders, agent: Mapping[str, Any], benchmark: Benchmark, threads: int = 1
     ) -> None:
-        from cluster.stages import use_threads
         from sentinel.monitor import Monitor, load
 
         # Beside vLLM, which takes its share of a GPU's memory in advance, heads stay on the CPU.
@@ -74,8 +73,7 @@ class Overseer:
         elif monitor.reads_hidden:
             layer = int(monitor.probes.facts["layer"])
             self._hidden = HiddenStates(agent, layer, device, monitor.facts.get("dtype"))
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="monitor")
-        self._thread.submit(use_threads, threads).result()
+        self._thread = ThreadPoolExecutor(1, "monitor", _bound, (threads,))
 
     def watch(self, task: Task) -> Watcher:
         """Begin an episode."""
@@ -99,6 +97,13 @@ class Overseer:
     def close(self) -> None:
         """End the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _bound(threads: int) -> None:
+    """OpenMP counts threads per thread that asks: this one takes no more than its replica has."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(threads)
 
 
 class Watcher:

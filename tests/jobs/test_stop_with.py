@@ -32,7 +32,7 @@ from sentinel.errors import UserError
 from sentinel.monitor import Monitor, load
 
 pytestmark = pytest.mark.usefixtures("one_hospital")
-AGENT, LAM, N = "nano-scout", "4", 160
+AGENT, LAM, N = "nano-sage", "4", 140
 PLACE = "clinic", AGENT
 
 
@@ -46,7 +46,7 @@ def config(**changes: Any) -> RunConfig:
         "agents": [AGENT],
         "collect": {"workers": 2, "concurrency": 8},
         "heads": {"kind": "tfidf", "folds": 2},
-        "decide": {"gate_budget": "0.1", "lambdas": [1, 4]},
+        "decide": {"gate_budget": "0.3", "lambdas": [1, 4]},
     }
     return RunConfig.from_mapping({**raw, **changes})
 
@@ -79,10 +79,12 @@ def rows(run_dir: RunDir, name: str) -> dict[str, dict[str, Any]]:
     return {r["episode_id"]: r for r in run_dir.read(name, *PLACE).to_pylist()}
 
 
-def features(run_dir: RunDir, episode: str) -> np.ndarray:
-    """(T+1, 10) as the decision layer reads them."""
-    found = [r for r in run_dir.read("features").to_pylist() if r["episode_id"] == episode]
-    return np.array([[r[n] for n in tables.FEATURES] for r in found], dtype=np.float64)
+def features(run_dir: RunDir) -> dict[str, np.ndarray]:
+    """(T+1, 10) of each episode, as the decision layer reads them."""
+    found: dict[str, list[list[float | None]]] = {}
+    for row in run_dir.read("features", *PLACE).to_pylist():
+        found.setdefault(row["episode_id"], []).append([row[n] for n in tables.FEATURES])
+    return {name: np.array(some, dtype=np.float64) for name, some in found.items()}
 
 
 def test_watched_episodes_are_the_unwatched_ones_cut_where_the_policy_ends_them(
@@ -92,12 +94,11 @@ def test_watched_episodes_are_the_unwatched_ones_cut_where_the_policy_ends_them(
     assert isinstance(monitor, Monitor)
     where = Where(str(fitted.root), *PLACE)
     tasks, exits, ends = read_tasks(where), rows(watched, "exits"), rows(watched, "episodes")
-    hybrid = monitor.policy.selection.chosen == "hybrid"
+    ten = features(fitted)
     cut, seen = {}, set()
     for episode in read_episodes(where, None, telemetry=True):
         name = episode.episode_id
-        ten = features(fitted, name) if hybrid else None
-        verdict = monitor.replay(tasks[episode.task_id]["text"], episode, LAM, features=ten)
+        verdict = monitor.replay(tasks[episode.task_id]["text"], episode, LAM, features=ten[name])
         row = exits[name]
         assert (row["exit_time"], row["exit_by"], row["delivered"]) == (
             verdict.t,
@@ -216,7 +217,7 @@ def assert_same(run_dir: RunDir, reference: RunDir) -> None:
             "other weights",
             "fit",
         ),
-        ({"agents": ["nano-sage"]}, "has no monitor of clinic/nano-sage", "name its folder"),
+        ({"agents": ["nano-hasty"]}, "has no monitor of clinic/nano-hasty", "name its folder"),
     ],
 )
 def test_a_wrong_order_is_refused_in_one_line(
@@ -244,7 +245,7 @@ def test_monitors_of_others_are_refused(debug: Cluster, fitted: RunDir, tmp_path
     refused(
         debug, settings, tmp_path / "runs" / "a", "is of benchmark clinic, not other", "name one"
     )
-    settings = obeying(fitted, agents=["nano-sage"], stop_with=folder)
+    settings = obeying(fitted, agents=["nano-hasty"], stop_with=folder)
     refused(
         debug, settings, tmp_path / "runs" / "b", "other weights or settings", "remove stop_with"
     )
@@ -309,7 +310,7 @@ def test_stages_refuse_stopped_episodes_unless_told_to_drop_them(
     run_dir = RunDir(shutil.copytree(watched.root, tmp_path / "runs" / "w"))
     cascade = {"scorers": ["surface"], "main": "surface", "deploy": "surface", "modes": ["paper"]}
     plain, told = (
-        config(decide={"gate_budget": "0.1", "lambdas": [4], "drop_stopped": d}, cascade=cascade)
+        config(decide={"gate_budget": "0.3", "lambdas": [4], "drop_stopped": d}, cascade=cascade)
         for d in (False, True)
     )
     says = r"have no outcome.*decide\.drop_stopped=true"
