@@ -16,17 +16,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs import encoder_fits
 from jobs import run as stages
 from jobs.config import RunConfig
 from jobs.stages import run_stages
 from sentinel.errors import UserError
 
 if TYPE_CHECKING:
-    from cluster.pool import Cluster
     from cluster.run_dir import RunDir
     from sentinel.audit.pool import TrainPool
 
-STAGE = "compare-encoders"
 FILE = "encoder_rule.json"
 TFIDF = "tfidf"
 MISSING = 3
@@ -48,6 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run-dir", type=Path, help="where a config's run lives (default: runs/NAME)"
     )
     parser.add_argument("--on", choices=("local", "debug"), help="Ray here, or a plain loop")
+    parser.add_argument(
+        "--control",
+        action="store_true",
+        help="fit every encoder on shuffled labels as well: each must be at chance",
+    )
     parser.add_argument("--json", action="store_true", help=f"print {FILE} instead of a table")
 
 
@@ -82,13 +86,22 @@ def main(args: argparse.Namespace) -> int:
     pools = {place: _pool(run_dir, *place) for place in _places(config, run_dir)}
     if not pools:
         raise UserError(f"no heads have scored in {root}", f"sentinel heads --run-dir '{root}'")
+    on = args.on or config.on
     if other is not None:
         base = Path(other).expanduser().absolute()
         name, logits = _of_run(base, pools, config)
+        changed = stages.recorded_config(base)
     else:
-        on = args.on or config.on
-        name, logits = _fitted(config, stages.recorded_config(root, settings), run_dir, pools, on)
+        changed = stages.recorded_config(root, settings)
+        name, logits = _fitted(config, changed, run_dir, pools, on)
     found = document(config, pools, name, logits)
+    if args.control:
+        encoders = {config.heads.encoder_name: config, name: changed}
+        if TFIDF not in encoders:
+            plain = config.heads.model_copy(update={"kind": "tfidf"})
+            encoders[TFIDF] = config.model_copy(update={"heads": plain})
+        with encoder_fits.opened(config, run_dir, on) as cluster:
+            found["controls"] = encoder_fits.controls(encoders, run_dir, pools, cluster)
     files.write_json(root / FILE, found)
     if args.json:
         print(json.dumps(found, indent=2, allow_nan=False))
@@ -174,6 +187,13 @@ def table(found: Mapping[str, Any]) -> list[str]:
             f"{_number(r['auroc'])} {r['against'][-20:]:>20} {_number(r['auroc_against'])} "
             f"{delta:>24}  {verdict}"
         )
+    chance = {True: "at chance", False: "NOT at chance", None: "undefined"}
+    for r in found.get("controls", ()):
+        span = "" if r["low"] is None else f" ({r['low']:.3f} to {r['high']:.3f} is chance)"
+        out.append(
+            f"shuffled labels, {r['benchmark']}/{r['agent']}, {r['encoder']}: AUROC within folds "
+            f"{_number(r['fold_mean']).strip()}{span}: {chance[r['passed']]}"
+        )
     words = {True: "adopt", False: "keep", None: "undefined"}
     for where, verdict in found["adopt"].items():
         out.append(f"{where}: {words[verdict]} ({found['encoder']} for {found['against']})")
@@ -248,20 +268,12 @@ def _fitted(
     on: str,
 ) -> tuple[str, Logits]:
     """Heads with the changed settings, fitted on the run's own folds; finished folds are kept."""
-    from cluster.pool import open_cluster
-    from jobs.machine import visible_gpus
-
     _check_other(config, changed, {b for b, _ in pools})
     name = changed.heads.encoder_name
     if name == config.heads.encoder_name:
         name = f"{name} ({changed.heads.hash()[:8]})"
-    site = changed.site
-    gpus = visible_gpus() if site.gpus is None else site.gpus
-    with (
-        run_dir.lock(),
-        open_cluster(on, site.cpus, gpus, site.address, object_store_mb=site.object_store_mb) as c,
-    ):
-        return name, _fit(changed, run_dir, pools, c)
+    with encoder_fits.opened(changed, run_dir, on) as cluster:
+        return name, encoder_fits.logits(changed, run_dir, pools, cluster)
 
 
 def _check_other(config: RunConfig, changed: RunConfig, benchmarks: Iterable[str]) -> None:
@@ -276,61 +288,3 @@ def _check_other(config: RunConfig, changed: RunConfig, benchmarks: Iterable[str
         raise UserError("heads.folds is the run's own", "leave it as it is")
     for benchmark in benchmarks:
         check_encoder(HeadConfig.of(head_settings(changed, benchmark)))
-
-
-def _fit(
-    config: RunConfig,
-    run_dir: RunDir,
-    pools: Mapping[tuple[str, str], TrainPool],
-    cluster: Cluster,
-) -> Logits:
-    import numpy as np
-
-    from cluster import files
-    from cluster.audit_stages import RefitItem, audit_part
-    from cluster.head_stages import HEADS, SNAPSHOTS, Where
-    from cluster.pool import ItemError
-    from cluster.progress import Progress
-    from jobs.heads import head_device, head_settings
-    from sentinel.heads.config import HEADS as NAMES
-
-    items: dict[RefitItem, str] = {}
-    for place, pool in pools.items():
-        settings = head_settings(config, place[0])
-        device = head_device(settings, cluster)
-        marker = files.read_json(run_dir.marker_path(HEADS, *place, SNAPSHOTS)) or {}
-        inputs = marker["tables"][SNAPSHOTS]["sha256"]
-        digest = files.digest([inputs, {**settings, "device": None}])
-        where = Where(str(run_dir.root), *place)
-        for head in (h for h in NAMES if pool.eligible(h).any()):
-            for fold in np.unique(pool.fold).tolist():
-                name = f"encoder-{digest[:12]}"
-                seed = config.heads.seed
-                item = RefitItem(where, name, head, "-", fold, settings, seed, None, device)
-                items[item] = digest
-    missing = [
-        i
-        for i, digest in items.items()
-        if not run_dir.is_done(STAGE, i.where.benchmark, i.where.agent, i.name, digest)
-    ]
-    gpus = int(any(i.device == "cuda" for i in items))
-    with Progress(STAGE, len(items), done=len(items) - len(missing), unit="fits") as progress:
-        results = cluster.map(STAGE, audit_part, missing, num_gpus=gpus, progress=progress)
-        for item, result in results:
-            if isinstance(result, ItemError):
-                result.reraise()
-                continue
-            place = item.where.benchmark, item.where.agent
-            run_dir.commit(STAGE, *place, item.name, result, items[item])
-    out: dict[tuple[str, str], dict[str, Any]] = {}
-    for place, pool in pools.items():
-        mine = {i.name: i for i in items if (i.where.benchmark, i.where.agent) == place}
-        found = {head: np.full(len(pool), np.nan) for head in NAMES}
-        row = {e: k for k, e in enumerate(pool.episode_id)}
-        for name, part in run_dir.read_parts(STAGE, *place, "audit_logits"):
-            if name in mine:
-                for r in part.to_pylist():
-                    if r["logit"] is not None:
-                        found[mine[name].head][row[r["episode_id"]]] = r["logit"]
-        out[place] = found
-    return out

@@ -182,13 +182,17 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_two_encoders_from_one_config(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is prepared by hand: the run is made up to its heads, and kept for the next one."""
     nano = ["heads.kind=encoder", "heads.width=16", "heads.layers=1", "heads.epochs=1"]
-    code, out, _ = compare(capsys, small, *nano, "--on", "debug")
+    code, out, _ = compare(capsys, small, *nano, "--on", "debug", "--control")
     assert code == 0
     root = small.parent / "runs" / "two"
     assert "(nano 16×1 for tfidf)" in out
     found = json.loads((root / "encoder_rule.json").read_text())
     assert {(r["encoder"], r["against"]) for r in found["rows"]} == {("nano 16×1", "tfidf")}
     assert all(r["auroc"] is not None and r["missing"] == 0 for r in found["rows"])
+    controls = found.pop("controls")
+    assert [r["encoder"] for r in controls] == ["tfidf", "nano 16×1"]
+    assert all(r["passed"] and r["missing"] == 0 and r["n"] > 50 for r in controls)
+    assert out.count(": at chance") == 2
     assert sorted(p.name for p in (root / "parts").iterdir()) == [
         "collect",
         "compare-encoders",
