@@ -252,7 +252,7 @@ def _part(
         mapping["spend_dir"] = str(run_dir.root / "spend")
     max_tokens = settings.max_tokens if agent.max_tokens is None else agent.max_tokens
     identity = agent_hash(mapping)
-    inputs = {
+    inputs: dict[str, Any] = {
         "agent": identity,
         "benchmark": fingerprint,
         "collect": [max_tokens, settings.temperature],
