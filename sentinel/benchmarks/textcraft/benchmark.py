@@ -150,21 +150,23 @@ class TextcraftBenchmark:
     def agent_questions(self, seed: int, n: int, *, unanswerable: float = 0.0) -> Sequence[Task]:
         """The `agent` pool: n different tasks to train and tune agents on, ids `a00000`, …
 
-        The goal items that are not `withheld_groups()`, under other listings, and never the text of
-        a frozen task. Every goal can be crafted: `unanswerable` must be 0.
+        The goal items that are not `withheld_groups()`, never with the commands that a frozen task
+        lists for them, in whatever order: an item with ten commands of no use or fewer has but
+        that one set, and is left out. Every goal can be crafted: `unanswerable` must be 0.
         """
         if unanswerable:
             raise UserError(f"{self.name} has no unanswerable goals", "set unanswerable to 0")
         if not 1 <= n <= 100_000:
             raise UserError(f"{self.name}: {n} agent tasks", "ask for 1 to 100000")
-        taken = {goal.text for goal in self.goals.values()}
+        asked = {goal.question for goal in self.goals.values()}
+        taken: set[str] = set()
         items = {goal.goal for goal in self.goals.values()} - self.withheld_groups()
         pool = [o for item, o in outlines(self.folder.book).items() if item in items]
         rng = np.random.default_rng(seed)
         found: list[Task] = []
         for _ in range(20 * n):
             goal = draw_goal(pool[int(rng.integers(len(pool)))], rng)
-            if goal.text not in taken:
+            if goal.question not in asked and goal.text not in taken:
                 taken.add(goal.text)
                 found.append(self._task(f"a{len(found):05d}", goal))
             if len(found) == n:

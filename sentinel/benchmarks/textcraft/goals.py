@@ -31,6 +31,11 @@ class Goal:
         """What the agent is told first, in the published form."""
         return "\n".join(["Crafting commands:", *self.commands, "", f"Goal: craft {self.goal}."])
 
+    @property
+    def question(self) -> tuple[str, frozenset[str]]:
+        """What is asked, whatever the order of the listing: goal and listed commands."""
+        return self.goal, frozenset(self.commands)
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values."""
         return asdict(self) | {"commands": list(self.commands)}

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from jobs.__main__ import main
 from jobs.doctor_env import Script
 from sentinel.agent.loop import run_task
 from sentinel.agent.react import Action, format
-from sentinel.benchmarks.base import CraftTrainable, DataError
+from sentinel.benchmarks.base import CraftTrainable, DataError, Task
 from sentinel.benchmarks.registry import load
 from sentinel.benchmarks.textcraft import TextcraftBenchmark
 from sentinel.benchmarks.textcraft.recipes import folder_hash, load_folder, read_files
@@ -34,6 +35,14 @@ def small(folder: Path, **settings: Any) -> TextcraftBenchmark:
     return TextcraftBenchmark(
         recipes_path=str(write_recipes(folder / "recipes")), recipes_sha256=SHA256, **settings
     )
+
+
+def toys(folder: Path) -> TextcraftBenchmark:
+    """The small folder with twelve toys of coal and stick: more commands than a listing holds."""
+    more = {f"toy_{i}": shapeless(f"toy_{i}", 1, "coal", "stick") for i in range(12)}
+    recipes = write_recipes(folder / "recipes", more)
+    sha256 = folder_hash(read_files(recipes))
+    return TextcraftBenchmark(recipes_path=str(recipes), recipes_sha256=sha256)
 
 
 def published(**settings: Any) -> TextcraftBenchmark:
@@ -222,14 +231,15 @@ def test_goals_follow_no_directory_order_and_no_hash_seed(tmp_path: Path) -> Non
         "    return iter(found)\n"
         "pathlib.Path.iterdir = shuffled\n"
         "from sentinel.benchmarks.textcraft import TextcraftBenchmark as B\n"
-        f"b = B(recipes_path=sys.argv[1], recipes_sha256={SHA256!r})\n"
+        "b = B(recipes_path=sys.argv[1], recipes_sha256=sys.argv[3])\n"
         "print([(t.task_id, t.text, b.oracle(t)) for t in b.tasks()], b.fingerprint())\n"
         "print([t.text for t in b.agent_questions(1, 20)])\n"
     )
-    folder = write_recipes(tmp_path / "recipes")
+    benchmark = toys(tmp_path)
+    folder, sha256 = str(benchmark.recipes_path), benchmark.recipes_sha256
     outs = {
         subprocess.run(
-            [sys.executable, "-c", program, str(folder), seed],
+            [sys.executable, "-c", program, folder, seed, sha256],
             capture_output=True,
             check=True,
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -270,11 +280,16 @@ def test_ten_thousand_resets_change_nothing_and_grow_nothing(tmp_path: Path) -> 
 
 
 def test_the_agent_pool_shares_no_task_with_the_others(tmp_path: Path) -> None:
-    benchmark = small(tmp_path)
+    benchmark = toys(tmp_path)
     assert isinstance(benchmark, CraftTrainable)
-    agent = benchmark.agent_questions(7, 20)
+    agent = benchmark.agent_questions(7, 200)
     assert agent[:5] == benchmark.agent_questions(7, 5)
-    assert not {t.text for t in agent} & {t.text for t in benchmark.tasks()}
+
+    def asked(tasks: Sequence[Task]) -> set[tuple[str, frozenset[str]]]:
+        return {(t.group, frozenset(t.meta["commands"])) for t in tasks}
+
+    assert not asked(agent) & asked(benchmark.tasks())  # a frozen task in another order is that one
+    assert len({t.text for t in agent}) == 200
     assert not {t.group for t in agent} & benchmark.withheld_groups()
     with pytest.raises(UserError, match="no unanswerable"):
         benchmark.agent_questions(7, 5, unanswerable=0.1)
@@ -284,6 +299,16 @@ def test_the_agent_pool_shares_no_task_with_the_others(tmp_path: Path) -> None:
     one = TextcraftBenchmark(recipes_path=str(lamp), recipes_sha256=folder_hash(read_files(lamp)))
     with pytest.raises(UserError, match="fewer than 5"):
         one.agent_questions(7, 5)
+
+
+@pytest.mark.data
+@needs_data
+def test_no_agent_task_is_a_frozen_one_in_another_order() -> None:
+    benchmark = published()
+    frozen = {(t.group, frozenset(t.meta["commands"])) for t in benchmark.tasks()}
+    agent = benchmark.agent_questions(5, 2000)
+    assert not frozen & {(t.group, frozenset(t.meta["commands"])) for t in agent}
+    assert {t.meta["depth"] for t in agent} == {1, 2, 3, 4}
 
 
 def test_settings_are_checked(tmp_path: Path) -> None:
