@@ -13,9 +13,6 @@ from sentinel.calibrate import sigmoid
 from sentinel.decide.table import POOLS
 from sentinel.errors import UserError
 
-MONITORED = ("stopped", "refused")
-"""Ends that a monitor caused: such an episode has no outcome of its own."""
-
 
 def build(
     tasks: pa.Table,
@@ -36,7 +33,7 @@ def build(
     for a label that nothing has, and for episodes a monitor ended unless `drop_stopped`.
     """
     ends = Counter(episodes.column("end").to_pylist())
-    monitored = sum(ends[end] for end in MONITORED)
+    monitored = sum(ends[end] for end in tables.MONITORED)
     if monitored and not drop_stopped:
         raise UserError(
             f"{monitored} episodes were ended by a monitor and have no outcome",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sentinel.errors import UserError
 from sentinel.probes.surface import ERROR_WORDS, SURFACE, surface_features
-from sentinel.tables import OUTCOME_ENDS
+from sentinel.tables import MONITORED, OUTCOME_ENDS
 
 if TYPE_CHECKING:
     from sentinel.agent.react import Dialect
@@ -23,7 +23,6 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Texts = NDArray[np.object_]
-MONITORED = ("stopped", "refused")
 MICROSECONDS = "microseconds"
 
 

@@ -16,6 +16,7 @@ from sentinel.episodes import (
     Episode,
     Exit,
     Turn,
+    exit_row,
     from_json_line,
     from_rows,
     one_line,
@@ -51,6 +52,19 @@ def test_fields_are_the_columns() -> None:
     assert [f.name for f in fields(Episode)] == [*tables.EPISODES.columns, "steps", "exit"]
     keys = ("benchmark", "agent", "episode_id")
     assert [*keys, *(f.name for f in fields(Exit))] == list(tables.EXITS.columns)
+
+
+def test_what_a_monitor_decided_travels_with_its_episode() -> None:
+    bare = episode(LOOK, end="stopped")
+    assert exit_row(bare) is None
+    assert '"exit"' not in to_json_line(bare), "unwatched journals stay as they were"
+    found = replace(bare, exit=Exit("hash", "gate, λ = 1", 1, "gate", False, p_answerable=0.25))
+    assert from_json_line(to_json_line(found)) == found
+    row = exit_row(found)
+    assert row is not None
+    assert tables.EXITS.from_rows([row]).to_pylist() == [row]
+    with pytest.raises(ValueError, match="not an episode"):
+        from_json_line(to_json_line(found).replace('"exit_by"', '"exit_why"'))
 
 
 hostile = st.text(max_size=30) | st.sampled_from(
