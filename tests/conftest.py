@@ -10,6 +10,9 @@ import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
+# As on a worker of one CPU: what tests multiply is small, two threads mostly wait for each other.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # read when numpy and torch are loaded
+    os.environ.setdefault(name, "1")
 # How long one example takes says more about the machine's load than about the code.
 settings.register_profile("suite", deadline=None)
 # CI repeats itself: what it finds, anyone finds again. New examples are tried at a desk.
