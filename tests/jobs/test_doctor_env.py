@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any, ClassVar
@@ -152,6 +153,40 @@ def test_alfworld_keeps_its_promises(tmp_path: Path) -> None:
     world = load({"name": "alfworld", "games_dir": str(write_games(tmp_path)), "n_tasks": 1})
     assert set(states(world).values()) == {"ok"}
     assert world.open_sessions() == 0
+
+
+class Single(CraftEnvironment):
+    """One session at a time; others wait for their place."""
+
+    held = False
+    mine = False
+
+    async def reset(self) -> str:
+        if Single.held:
+            await asyncio.Event().wait()
+        Single.held = self.mine = True
+        return await super().reset()
+
+    async def close(self) -> None:
+        if self.mine:
+            Single.held = self.mine = False
+
+
+def test_a_second_session_that_never_begins_is_no_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class World(Broken):
+        env = Single
+
+    class Says(World):
+        places = 1
+
+    monkeypatch.setattr(doctor_env, "PLACE_SECONDS", 0.2)
+    for world, state in ((World(), "FAIL"), (Says(), "note")):
+        found = states(world)
+        assert found.pop("separate sessions") == state
+        assert set(found.values()) == {"ok"}
+    assert load({"name": "alfworld", "games_dir": str(tmp_path), "processes": 1}).places == 1
 
 
 def test_bad_worlds_are_named_before_the_run(

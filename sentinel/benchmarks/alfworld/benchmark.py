@@ -77,6 +77,8 @@ class AlfworldBenchmark:
         self.max_turns, self.seconds = max_turns, seconds
         self.games_dir = Path(games_dir).absolute()
         self.tasks_file = None if tasks_file is None else Path(tasks_file).absolute()
+        self.places = processes
+        """Sessions that may be open at once in this process; more wait."""
         self._gate = Gate(processes)
         self._plans: dict[str, list[str]] = {}
 
