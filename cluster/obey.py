@@ -49,9 +49,7 @@ class Overseer:
     Raises UserError where the folder cannot be read or holds another monitor than the plan says.
     """
 
-    def __init__(
-        self, orders: Orders, agent: Mapping[str, Any], benchmark: Benchmark, threads: int = 1
-    ) -> None:
+    def __init__(self, orders: Orders, agent: Mapping[str, Any], benchmark: Benchmark) -> None:
         from sentinel.monitor import Monitor, load
 
         # Beside vLLM, which takes its share of a GPU's memory in advance, heads stay on the CPU.
@@ -73,7 +71,7 @@ class Overseer:
         elif monitor.reads_hidden:
             layer = int(monitor.probes.facts["layer"])
             self._hidden = HiddenStates(agent, layer, device, monitor.facts.get("dtype"))
-        self._thread = ThreadPoolExecutor(1, "monitor", _bound, (threads,))
+        self._thread = ThreadPoolExecutor(1, "monitor", _single)
 
     def watch(self, task: Task) -> Watcher:
         """Begin an episode."""
@@ -99,11 +97,12 @@ class Overseer:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def _bound(threads: int) -> None:
-    """OpenMP counts threads per thread that asks: this one takes no more than its replica has."""
+def _single() -> None:
+    """One OpenMP thread for this one: 150 trees on one row gain nothing from two, and wait for the
+    second one at every tree where cores are busy. Torch keeps its own number."""
     from threadpoolctl import threadpool_limits
 
-    threadpool_limits(threads)
+    threadpool_limits(1, user_api="openmp")
 
 
 class Watcher:

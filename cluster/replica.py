@@ -151,7 +151,7 @@ class Replica:
         await asyncio.to_thread(self._load_benchmark, plan)
         if plan.orders is not None:
             assert self._benchmark is not None
-            how = plan.orders, agent, self._benchmark, self.threads
+            how = plan.orders, agent, self._benchmark
             self._overseer = await asyncio.to_thread(Overseer, *how)
         engine = await start_engine(agent)
         use_threads(self.threads)  # again: the engine may have loaded torch
