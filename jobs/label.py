@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PART = 400
 """Episodes per part."""
-VERSION = 1
+VERSION = 2
 """Raised whenever a rule of labels or features changes what finished parts would hold."""
 
 

@@ -57,6 +57,8 @@ _VITALS = {
     for name, pair in VITAL_RANGES.items()
     for side, value in zip(("lower", "upper"), pair, strict=True)
 }
+VITAL_NAMES = frozenset(_VITALS)
+"""The placeholders that `vital_ranges` replaces."""
 
 
 def check_clock(clock: str) -> str:

@@ -253,6 +253,8 @@ class _Resolver:
     def _lookup(self, column: exp.Column, scope: _Scope | None) -> tuple[str, Base | None]:
         name, qualifier = column.name.lower(), column.table.lower()
         star = isinstance(column.this, exp.Star)
+        if not qualifier and name in self.schema.constants and not column.this.args.get("quoted"):
+            return _OK, None  # a value by the time SQLite reads it
         while scope is not None:
             unsure = False
             for source in scope.sources:

@@ -17,11 +17,13 @@ Base = tuple[str, str]
 class Schema:
     """Tables, columns and declared foreign keys of one database, names in lower case.
 
-    `foreign_keys` holds unordered pairs {(table, column), (table, column)}.
+    `foreign_keys` holds unordered pairs {(table, column), (table, column)}. `constants` are bare
+    names that the sandbox replaces by values before SQLite reads a query (`clock.vital_ranges`).
     """
 
     tables: Mapping[str, tuple[str, ...]]
     foreign_keys: frozenset[frozenset[Base]] = frozenset()
+    constants: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, database: Path) -> Schema:

@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from sentinel.benchmarks.ehrsql import agent_pool, fit
 from sentinel.benchmarks.ehrsql.declared import schema_with
 from sentinel.benchmarks.ehrsql.questions import QuestionFile, read_questions
 from sentinel.errors import UserError
-from sentinel.sql.clock import vital_ranges
+from sentinel.sql.clock import VITAL_NAMES, vital_ranges
 
 if TYPE_CHECKING:
     from sentinel.sql.sandbox import SandboxPool
@@ -196,7 +197,8 @@ class EhrsqlBenchmark:
 
     def schema(self) -> Schema:
         """Tables, columns and foreign keys, for the features that read an agent's SQL."""
-        return schema_with(self._existing(), self.tables_file, self.files()[0].db_id)
+        schema = schema_with(self._existing(), self.tables_file, self.files()[0].db_id)
+        return replace(schema, constants=VITAL_NAMES)
 
     def make_env(self, task: Task) -> Environment:
         """A text-to-SQL environment on this process's sandbox workers, started at first use."""

@@ -10,7 +10,11 @@ from jobs.gold import counts, run_gold
 from sentinel.agent.react import Action
 from sentinel.benchmarks.base import DataError
 from sentinel.benchmarks.registry import load
+from sentinel.episodes import Episode, Turn
 from sentinel.errors import UserError
+from sentinel.features import trajectory_features
+from sentinel.sql.grounding import ground
+from sentinel.tables import FEATURES
 
 DATA = os.environ.get("SENTINEL_TEST_DATA")
 
@@ -60,6 +64,24 @@ def test_vital_ranges_are_numbers_for_the_agent_too(tmp_path):
         assert "95.0" in asyncio.run(play()).answer
     finally:
         benchmark.close()
+
+
+def test_placeholders_are_no_failed_references(tmp_path):
+    schema = small(tmp_path).schema()
+    query = "SELECT subject_id FROM admissions WHERE subject_id BETWEEN sao2_lower AND SAO2_upper"
+    found = ground(query, schema)
+    assert found is not None
+    assert found.failed_refs == 0
+    turn = Turn("w", "a", "e", 1, kind="act", action=query, status="ok", observation="[]")
+    episode = Episode("w", "a", "e", "t", turns=1, steps=[turn])
+    features = trajectory_features(episode, "how many?", schema, "2105-12-31 23:59:00")
+    assert features[1, FEATURES.index("failed_refs")] == 0.0  # missing until it was agreed upon
+    strange = ground(query.replace("sao2", "lactate"), schema)
+    assert strange is not None
+    assert strange.failed_refs == 2
+    quoted = ground("SELECT [sao2_lower], a.sao2_lower FROM admissions a", schema)
+    assert quoted is not None
+    assert quoted.failed_refs == 2  # these the sandbox leaves alone
 
 
 def test_the_fingerprint_follows_questions_database_and_clock(tmp_path):
