@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ def _items(path: Path, state: Any) -> Iterator[tuple[Mapping[str, Any], str | No
         raise DataError(f"{path} holds no products", "name items_shuffle*.json or products*.jsonl")
     for item in raw:
         if isinstance(item, dict) and isinstance(item.get("product"), dict):
-            yield {**item["product"], "asin": item["id"]}, item.get("contents")
+            yield {**item["product"], "asin": item.get("id", "nan")}, item.get("contents")
         elif isinstance(item, dict):
             yield item, None
         else:
@@ -118,11 +119,16 @@ def _product(
         bullets = item["small_description"]
         query = str(item["query"]).lower().strip()
         category, product_category = str(item["category"]), str(item["product_category"])
+        prices, options = _prices(item.get("pricing")), _options(item.get("customization_options"))
+        known = known if isinstance(known, dict) else {}
+        attributes = _texts(known, "attributes") or ("DUMMY_ATTR",)
+        wanted = _texts(known, "instruction_attributes")
     except KeyError as error:
         raise DataError(
             f"{path}: product {number} has no {error.args[0]}", "name a WebShop catalogue"
         ) from error
-    known = known if isinstance(known, dict) else {}
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{path}: product {number}: {error}", "name a WebShop catalogue") from error
     texts = tuple(map(str, bullets)) if isinstance(bullets, list) else (str(bullets or ""),)
     return Product(
         asin=str(item["asin"]),
@@ -132,19 +138,24 @@ def _product(
         query=query,
         description=description,
         bullets=texts,
-        prices=_prices(item.get("pricing")),
-        options=_options(item.get("customization_options")),
-        attributes=tuple(known.get("attributes") or ("DUMMY_ATTR",)),
+        prices=prices,
+        options=options,
+        attributes=attributes,
         instruction=known.get("instruction"),
-        instruction_attributes=tuple(known.get("instruction_attributes") or ()),
+        instruction_attributes=wanted,
         contents=contents or " ".join([title, description, *texts]).lower(),
     )
 
 
 def _prices(pricing: Any) -> tuple[float, ...]:
-    """`"$1,299.00$1,499.00"` or a list of numbers; two at most."""
+    """`"$1,299.00$1,499.00"` or a list of numbers; two at most. Raises ValueError for others."""
     if isinstance(pricing, list):
-        found = [float(p) for p in pricing]
+        try:
+            found = [float(p) for p in pricing]
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"its price {pricing} is no list of numbers") from error
+        if not all(map(math.isfinite, found)):
+            raise ValueError(f"its price {pricing} is not finite")
     else:
         texts = [re.sub(r"[^\d.]", "", part) for part in str(pricing or "").split("$")[1:]]
         found = [float(p) for p in map(_decimal, texts) if p is not None]
@@ -168,9 +179,18 @@ def _options(choices: Any) -> Mapping[str, tuple[str, ...]]:
     return out
 
 
-def _sequence(contents: Any) -> Sequence[Mapping[str, Any]]:
+def _sequence(contents: Any) -> Sequence[Any]:
     return contents if isinstance(contents, list) else []
 
 
-def _value(content: Mapping[str, Any]) -> str:
+def _texts(known: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    found = known.get(key) or []
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise ValueError(f"its {key} in the attribute file are no list of words")
+    return tuple(found)
+
+
+def _value(content: Any) -> str:
+    if not isinstance(content, dict) or "value" not in content:
+        raise ValueError(f"an option has no value: {content!r:.80}")
     return str(content["value"]).strip().replace("/", " | ").lower()

@@ -108,8 +108,9 @@ class WebshopEnvironment:
     def _click(self, what: str, argument: str) -> None:
         if what == pages.BACK:
             self._begin()
-        elif what == "product":
-            self._product, self._options = self._shop.catalogue.by_asin[argument.upper()], {}
+        elif what.startswith("product:"):
+            asin = what.removeprefix("product:")  # as the catalogue spells it
+            self._product, self._options = self._shop.catalogue.by_asin[asin], {}
             self._show_item()
         elif what.startswith("option:"):
             self._options[what.removeprefix("option:")] = argument

@@ -43,7 +43,7 @@ def results(instruction: str, found: Sequence[Product], number: int, total: int)
     for product in found:
         texts += [product.asin, product.title, product.price_tag]
     clickable = {b.lower(): b for b in (*buttons, *moves)}
-    clickable |= {product.asin.lower(): "product" for product in found}
+    clickable |= {product.asin.lower(): f"product:{product.asin}" for product in found}
     return Page("results", tuple(texts), clickable)
 
 

@@ -183,6 +183,40 @@ def test_files_that_cannot_be_used_are_named(tmp_path):
         shop(tmp_path, goals_per_product=0)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"customization_options": {"Color": [{"image": "x"}]}}, "an option has no value"),
+        ({"customization_options": {"Color": ["Red"]}}, "an option has no value"),
+        ({"pricing": [12.5, "cheap"]}, "no list of numbers"),
+        ({"pricing": [None]}, "no list of numbers"),
+        ({"pricing": [float("nan")]}, "not finite"),
+    ],
+)
+def test_a_product_of_another_form_is_named_by_its_number(tmp_path, wrong, said):
+    bad = product("B000000009", "Odd Pot", **wrong)
+    with pytest.raises(DataError, match=f"product {len(PRODUCTS)}: .*{said}"):
+        shop(tmp_path, [*PRODUCTS, bad]).prepare(tmp_path)
+
+
+@pytest.mark.parametrize("wrong", ["hand made", [3]])
+def test_attributes_of_another_form_are_named(tmp_path, wrong):
+    settings = write_catalogue(tmp_path)
+    known = {**ATTRIBUTES, "B000000002": {**ATTRIBUTES["B000000002"], "attributes": wrong}}
+    (tmp_path / "ins.json").write_text(json.dumps(known))
+    with pytest.raises(DataError, match=r"product 1: its attributes in the attribute file"):
+        load({"name": "webshop", **settings}).prepare(tmp_path)
+
+
+def test_an_asin_is_clicked_however_the_catalogue_spells_it(tmp_path):
+    benchmark = shop(tmp_path, [*PRODUCTS, product("b00000009x", "Round Vase")])
+    task = benchmark.tasks()[0]
+    for typed in ("b00000009x", "B00000009X"):
+        steps = play(benchmark.make_env(task), ["search[round vase]", f"click[{typed}]"])
+        assert steps[-1].status == "ok"
+        assert "Round Vase [SEP] Price: $12.5" in steps[-1].observation
+
+
 def test_frozen_goals_are_read_back_and_refused_when_they_changed(tmp_path):
     file = tmp_path / "made" / "tasks.json"
     filed = shop(tmp_path, goals_per_product=2, tasks_file=str(file))
