@@ -48,7 +48,8 @@ def score_part(item: ScoreItem) -> dict[str, Any]:
 
     `prefixes` and `episodes` of those pools, `left_out` prefixes of the other pools, `distinct`
     prefixes, `new` of them, read in `batches`; `truncated` prefixes; `dropped` episodes by end;
-    `seconds`; whether logits are `kept` (an encoder's are, those of TF–IDF are made anew).
+    `seconds`, of which `read_seconds` in the heads (the rest loads, renders and tokenises); whether
+    logits are `kept` (an encoder's are, those of TF–IDF are made anew).
 
     Raises UserError for a folder that is no monitor, and HeadFailure for a logit that is not
     finite.
@@ -74,9 +75,16 @@ def score_part(item: ScoreItem) -> dict[str, Any]:
     texts = snapshots.text[rows].tolist()
     truncated = np.zeros(len(rows), dtype=bool)
     if isinstance(heads.live, LiveTfidf):
+        reading = time.perf_counter()
         logits = [head.logits(texts) for head in heads.live.heads]
         distinct = len(set(texts))
-        done = {"distinct": distinct, "new": distinct, "batches": int(bool(texts)), "kept": False}
+        done = {
+            "distinct": distinct,
+            "new": distinct,
+            "batches": int(bool(texts)),
+            "kept": False,
+            "read_seconds": round(time.perf_counter() - reading, 3),
+        }
     else:
         logits, truncated, done = _encoder(item, heads.names, heads.live, texts)
     parts = [SCORES.empty()]
@@ -107,6 +115,7 @@ def _encoder(
         key = head_key(model, live.specials, live.window)
         path = scored_folder(item.where) / f"{name}-{key[:16]}.bin"
         stores.append(ScoreStore(path, key, int(model.out.out_features)))
+    reading = time.perf_counter()
     found = score_new_heads(
         live.models,
         tokens,
@@ -121,6 +130,7 @@ def _encoder(
         "new": found.new,
         "batches": found.batches,
         "kept": True,
+        "read_seconds": round(time.perf_counter() - reading, 3),
     }
     logits = [values[:, 0] for values in found.logits]
     return logits, tokens.truncated(live.specials, live.window), done

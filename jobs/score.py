@@ -320,7 +320,7 @@ def _tell(
     print(
         f"{where.benchmark}/{where.agent}: {found['prefixes']} prefixes of {found['episodes']} "
         f"episodes, {found['distinct']} distinct, {found['new']} new, read in {found['batches']} "
-        f"batches, {found['seconds']:.1f} s"
+        f"batches, {found['read_seconds']:.1f} s of {found['seconds']:.1f} s"
     )
     if not found["kept"]:
         print("  TF–IDF keeps no logits: every pass reads all prefixes")
