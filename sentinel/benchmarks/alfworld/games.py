@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sentinel.benchmarks.base import DataError
+from sentinel.benchmarks.whole_file import write_text
 
 FILE = "game.tw-pddl"
 FORMAT = 1
@@ -98,8 +99,7 @@ def choose(games: Mapping[str, GameFile], n: int | None, seed: int) -> dict[str,
 def write_list(games: Mapping[str, GameFile], path: Path) -> None:
     """Freeze games: ids and hashes, nothing of what they hold."""
     rows = {game_id: game.sha256 for game_id, game in games.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"format": FORMAT, "games": rows}, indent=1) + "\n")
+    write_text(path, json.dumps({"format": FORMAT, "games": rows}, indent=1) + "\n")
 
 
 def frozen(games: Mapping[str, GameFile], path: Path) -> dict[str, GameFile]:

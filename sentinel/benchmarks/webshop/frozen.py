@@ -14,6 +14,7 @@ from typing import Any
 
 from sentinel.benchmarks.base import DataError
 from sentinel.benchmarks.webshop.goals import Goal
+from sentinel.benchmarks.whole_file import write_text
 
 FORMAT = 1
 
@@ -22,8 +23,7 @@ def write(goals: Mapping[str, Goal], *, catalogue: str, seed: int, path: Path) -
     """Freeze goals; `catalogue` is the hash of the two files they come from."""
     rows = {goal_id: row(goal) for goal_id, goal in goals.items()}
     head = {"format": FORMAT, "catalogue": catalogue, "seed": seed}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**head, "goals": rows}, indent=0) + "\n", encoding="utf-8")
+    write_text(path, json.dumps({**head, "goals": rows}, indent=0) + "\n")
 
 
 def row(goal: Goal) -> list[Any]:
