@@ -1,7 +1,8 @@
 """What the judge reads: a question, the executed gold result, the executed answer. Never the SQL.
 
-Everything but our own words is data from a database or from an agent: one line per row, texts
-quoted and escaped by `sentinel.sql.observe`, so that no cell begins a line or closes a section.
+Everything but our own words is data from a database or from an agent: one line per row, texts and
+names of columns quoted and escaped by `sentinel.sql.observe`, so that none begins a line, closes a
+section or stands where our words stand.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from sentinel.sql.observe import escape, observation
 from sentinel.sql.result import Result
 
 PREFIX = "judge:"
-VERSION = "1"
+VERSION = "2"
 """Raised when the rendering of results changes what a judge reads."""
 
 SYSTEM = """\
@@ -79,12 +80,12 @@ class JudgePrompt:
 
         >>> shown = JudgePrompt().user("how many?", Result(("n",), ((3,),)), Result(("n",)))
         >>> print(shown.splitlines()[2:6])
-        ['GOLD RESULT: 1 rows x 1 cols (n)', '[3]', '', 'ANSWER RESULT: empty (0 rows)']
+        ["GOLD RESULT: 1 rows x 1 cols ('n')", '[3]', '', 'ANSWER RESULT: empty (0 rows)']
         """
         return _USER.format(
             question=escape(question),
-            gold=observation(gold, self.max_rows, self.max_chars),
-            answer=observation(answer, self.max_rows, self.max_chars),
+            gold=observation(gold, self.max_rows, self.max_chars, quoted=True),
+            answer=observation(answer, self.max_rows, self.max_chars, quoted=True),
         )
 
     def case_key(self, model: str, user: str) -> str:

@@ -12,6 +12,7 @@ from sentinel.sql.result import Result, Value
 
 MAX_CELL = 200
 _SAMPLE_ROWS = 3
+_MAX_NAME = 60
 # Whatever breaks a line somewhere, reorders it, or hides in it.
 _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -22,10 +23,13 @@ _TOKEN = re.compile(r"<(?=[|/A-Za-z_])|\[(?=/?[A-Z])|\|(?=>)")
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
-def observation(result: Result, max_rows: int = 10, max_chars: int = 2000) -> str:
+def observation(
+    result: Result, max_rows: int = 10, max_chars: int = 2000, *, quoted: bool = False
+) -> str:
     """The text an agent is shown: a line with the size and the columns, then one line per row.
 
-    At most `max_rows` rows and about `max_chars` characters; what is left out is counted.
+    At most `max_rows` rows and about `max_chars` characters; what is left out is counted. `quoted`:
+    names of columns and errors, which are the agent's words too, stand in quotes as texts do.
 
     >>> print(observation(Result(("route", "n"), (("po", 3), (None, 1)))))
     2 rows x 2 cols (route, n)
@@ -33,10 +37,11 @@ def observation(result: Result, max_rows: int = 10, max_chars: int = 2000) -> st
     [NULL, 1]
     """
     if result.error is not None:
-        return _error(result)
+        return f"error: {cell(result.error)}" if quoted else _error(result)
     if not result.rows:
         return _EMPTY
-    head = f"{_size(result)} ({', '.join(_name(c) for c in result.columns)})"
+    names = (cell(c, _MAX_NAME) if quoted else _name(c) for c in result.columns)
+    head = f"{_size(result)} ({', '.join(names)})"
     lines = [_cut(head, max_chars)]
     used = len(lines[0])
     for row in result.rows[:max_rows]:
@@ -109,7 +114,7 @@ def _row(row: tuple[Value, ...]) -> str:
 
 
 def _name(column: str) -> str:
-    return _cut(escape(column), 60)
+    return _cut(escape(column), _MAX_NAME)
 
 
 def _error(result: Result) -> str:

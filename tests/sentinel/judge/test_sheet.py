@@ -37,8 +37,10 @@ def test_a_sheet_says_what_the_judge_was_shown_and_not_what_it_said() -> None:
     assert [row["case"] for row in rows] == NAMES
     assert {row["verdict"] for row in rows} == {""}
     assert rows[0]["question"] == "how many; and, why?"
-    assert rows[0]["gold_result"] == "1 rows x 1 cols (n)\n[3]"
-    assert rows[0]["answer_result"].startswith("2 rows x 2 cols (a, b)\n['x,\\n\"y\"; z', NULL]\n")
+    assert rows[0]["gold_result"] == "1 rows x 1 cols ('n')\n[3]"
+    assert rows[0]["answer_result"].startswith(
+        "2 rows x 2 cols ('a', 'b')\n['x,\\n\"y\"; z', NULL]\n"
+    )
     assert "One digit" not in sheet()
 
 
@@ -101,4 +103,4 @@ def test_names_are_words_to_a_spreadsheet() -> None:
 
 def test_sections_of_a_message() -> None:
     parts = sections(JudgePrompt().user("q", GOLD, Result(("n",))))
-    assert parts == ("q", "1 rows x 1 cols (n)\n[3]", "empty (0 rows)")
+    assert parts == ("q", "1 rows x 1 cols ('n')\n[3]", "empty (0 rows)")
