@@ -36,20 +36,37 @@ def draw_pools(
 
     The manifest covers the whole data set, whatever part of it a run uses: its hash names the
     held-out pool in the ledger. It holds no folds (those belong to the tasks a run uses).
-    `manifest_file` holds the pools instead; UserError where it was made for another data set.
+    `manifest_file` holds the pools instead; UserError where it was made for another data set, or
+    where it places tasks otherwise than the data set does (an `agent` pool of another share).
     """
     group = {t.task_id: t.group for t in tasks}
     answerable = {t.task_id: t.answerable for t in tasks}
     if len(group) != len(tasks):
         raise ValueError(f"benchmark {benchmark.name} repeats a task id")
     dataset = dataset_hash(group, answerable, {t.task_id: t.text for t in tasks})
-    if manifest_file is not None:
-        return read_manifest(manifest_file, dataset)
     fixed = benchmark.pools() or {}
+    if manifest_file is not None:
+        manifest = read_manifest(manifest_file, dataset)
+        _refuse_other_pools(manifest, fixed, manifest_file)
+        return manifest
     pools = {t: Pool(fixed[t]) for t in group if t in fixed}
     if left := {t: g for t, g in group.items() if t not in pools}:
         pools |= make_pools(left, answerable, seed, calibration, heldout)
     return Manifest(benchmark.name, dataset, seed, group, pools, {})
+
+
+def _refuse_other_pools(manifest: Manifest, fixed: Mapping[str, str], path: str) -> None:
+    """What an agent was trained on must not measure it, whatever a file says."""
+    agent = {t for t, pool in manifest.pool.items() if pool == Pool.AGENT}
+    own = {t for t, pool in fixed.items() if pool == Pool.AGENT}
+    other = sum(manifest.pool[t] != Pool(pool) for t, pool in fixed.items()) + len(agent - own)
+    if other:
+        raise UserError(
+            f"pool manifest {path} places {other} tasks of {manifest.benchmark} in other pools "
+            "than the settings of the benchmark do",
+            "set agent_share and agent_seed as they were when it was written, "
+            "or remove pools.manifest_file to draw the pools anew",
+        )
 
 
 def choose(

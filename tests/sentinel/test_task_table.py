@@ -65,6 +65,24 @@ def test_pools_are_those_of_a_manifest_of_the_same_data_set(tmp_path: Path) -> N
         task_table.draw_pools(benchmark(), tasks[1:], manifest_file=file)
 
 
+@pytest.mark.parametrize(("then", "now"), [(None, 5), (5, None), (5, 4)])
+def test_a_manifest_with_another_agent_pool_is_refused(
+    tmp_path: Path, then: int | None, now: int | None
+) -> None:
+    tasks = make_tasks(300)
+
+    def every(n: int | None) -> dict[str, str] | None:
+        return None if n is None else {t.task_id: "agent" for t in tasks[::n]}
+
+    file = str(tmp_path / "m.json")
+    drawn = task_table.draw_pools(benchmark(every(then)), tasks)
+    write_manifest(file, drawn)
+    assert task_table.draw_pools(benchmark(every(then)), tasks, manifest_file=file) == drawn
+    with pytest.raises(UserError, match="in other pools than the settings") as error:
+        task_table.draw_pools(benchmark(every(now)), tasks, manifest_file=file)
+    assert "agent_share" in str(error.value)
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.integers(20, 299), st.integers(0, 1000))
 def test_a_limit_keeps_shares_and_a_larger_one_only_adds(limit: int, seed: int) -> None:
