@@ -54,7 +54,12 @@ def check_clock_fits(database: Path, clock: str) -> None:
             return
         last = max(found)
         (days,) = connection.execute("select julianday(?) - julianday(?)", (clock, last)).fetchone()
-    if days is not None and not 0 <= days <= _LATEST_DAYS:
+    if days is None:
+        raise DataError(
+            f"the last admission of {database} is of {last!r}, which is no time to SQLite",
+            "write times as YYYY-MM-DD HH:MM:SS, as `sentinel prepare ehrsql` does",
+        )
+    if not 0 <= days <= _LATEST_DAYS:
         relation = "after" if days < 0 else "more than a year before"
         raise DataError(
             f"the last admission of {database} is of {last}, {relation} the clock {clock}",

@@ -103,8 +103,13 @@ def _question(path: Path, number: int, record: Any) -> Question:
             "name a question file of EHRSQL with gold queries",
         )
     impossible = bool(record["is_impossible"])
+    if not impossible and not str(record["query"] or "").strip():
+        raise DataError(
+            f"{path}: record {number} has no gold query and is not marked is_impossible",
+            "name a question file of EHRSQL with gold queries",
+        )
     group = record["template"] if impossible else record.get("q_tag") or record["template"]
-    answer = record.get("answer")
+    where, answer = f"{path}: record {number}", record.get("answer")
     return Question(
         id=str(record["id"]),
         text=record["question"],
@@ -114,7 +119,7 @@ def _question(path: Path, number: int, record: Any) -> Question:
         split=str(record.get("split") or record.get("src_split") or ""),
         source_id=str(record.get("src_id") or record["id"]),
         regrounded="src_id" in record or "src_question" in record,
-        answer=None if impossible or answer is None else tuple(map(_row, ast.literal_eval(answer))),
+        answer=None if impossible or answer is None else _rows(where, answer),
         meta={
             k: record[k]
             for k in ("template", "q_tag", "value", "importance", "para_type", "kind")
@@ -123,14 +128,40 @@ def _question(path: Path, number: int, record: Any) -> Question:
     )
 
 
-def _row(text: str) -> tuple[Any, ...]:
-    """A row that the file keeps as the text of a Python tuple."""
-    row = ast.literal_eval(text)
-    return row if isinstance(row, tuple) else (row,)
+def literal(where: str, text: Any) -> list[Any]:
+    """The list that an answer is, kept as the text of a Python literal. Raises DataError."""
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        found = None
+    if not isinstance(text, str) or not isinstance(found, list):
+        raise DataError(
+            f"{where} has an answer that is no list of rows: {str(text)[:40]!r}",
+            "get the file again",
+        )
+    return found
+
+
+def _rows(where: str, answer: Any) -> tuple[tuple[Any, ...], ...]:
+    """Rows that the file keeps each as the text of a Python tuple."""
+    try:
+        rows = [ast.literal_eval(text) for text in literal(where, answer)]
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise DataError(
+            f"{where} has a row of an answer that is no tuple: {str(answer)[:40]!r}",
+            "get the file again",
+        ) from error
+    return tuple(row if isinstance(row, tuple) else (row,) for row in rows)
 
 
 def _version(path: Path, questions: Sequence[Question], declared: str | None) -> str:
-    if any(q.regrounded for q in questions):
+    regrounded = [q.regrounded for q in questions if q.query is not None]
+    if any(regrounded):
+        if not all(regrounded):
+            raise DataError(
+                f"{path} mixes {sum(regrounded)} re-grounded questions with others",
+                "keep re-grounded and official questions in files of their own",
+            )
         return f"{REGROUNDED}-{declared}" if declared else REGROUNDED
     anchors = json.loads((files(__package__) / "versions.json").read_text())
     known: dict[str, dict[str, str]] = anchors.get(questions[0].db_id, {})

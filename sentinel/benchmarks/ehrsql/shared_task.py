@@ -7,7 +7,6 @@ split's name; any of them `.xz`). Only `valid.annotated` names templates.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import re
@@ -18,7 +17,7 @@ from typing import Any, Literal
 
 from sentinel.benchmarks.base import DataError, Task
 from sentinel.benchmarks.ehrsql.benchmark import EhrsqlBenchmark
-from sentinel.benchmarks.ehrsql.questions import Question, QuestionFile, read_bytes
+from sentinel.benchmarks.ehrsql.questions import Question, QuestionFile, literal, read_bytes
 from sentinel.sql.lexer import tokens
 
 CLOCK = "2100-12-31 23:59:00"
@@ -142,7 +141,11 @@ class _Split:
         if "annotated" in found:
             self.templates = {r["id"]: r["template"] for r in found["annotated"]}
         ids = {r["id"] for r in self.records}
-        for what, known in (("label", self.labels), ("annotated", self.templates)):
+        for what, known in (
+            ("label", self.labels),
+            ("answer", found.get("answer")),
+            ("annotated", self.templates),
+        ):
             if known is not None and not ids <= known.keys():
                 raise DataError(
                     f"{path}: {len(ids - known.keys())} questions are not in the {what} file",
@@ -172,7 +175,10 @@ class _Split:
         else:
             group = skeleton(gold)
         answer = self.answers.get(number)
-        known = None if gold is None or answer is None else ast.literal_eval(answer)
+        where = f"{self.path}: question {number}"
+        known = None if gold is None or not self.answers else literal(where, answer)
+        if known is not None and not all(isinstance(row, list) for row in known):
+            raise DataError(f"{where} has an answer whose rows are no lists", "get the file again")
         meta = {"template": template} if template not in _NO_TEMPLATE else {}
         return Question(
             id=number,
@@ -256,7 +262,7 @@ def _beside(path: Path, part: str) -> Path | None:
 
 
 def _version(path: Path, text: str, declared: str | None) -> tuple[str, str]:
-    """Split and version of a text such as `valid_v1.1.1`."""
+    """Split and version of a text such as `valid_v1.1.1`; a file or folder named test is test."""
     match = re.fullmatch(r"([a-z]+)_v(\d+(?:\.\d+)*)", text)
     split, found = match.groups() if match else ("", "")
     if declared is not None and found and declared != found:
@@ -269,4 +275,5 @@ def _version(path: Path, text: str, declared: str | None) -> tuple[str, str]:
             f"{path} is of an unknown version ({text or 'none given'}; known: {', '.join(KNOWN)})",
             "if it is an official file, declare it: version: " + (found or "1.1.1"),
         )
-    return split, f"2024-{found or declared}"
+    named = {path.name.split(".")[0].lower(), path.parent.name.lower()}
+    return "test" if "test" in named else split, f"2024-{found or declared}"

@@ -42,6 +42,14 @@ def test_a_database_of_another_clock_is_refused(tmp_path, clock, says):
     assert "set clock" in refused.value.remedy
 
 
+def test_times_that_sqlite_cannot_read_are_refused(tmp_path):
+    benchmark = small(tmp_path, [record(3), impossible(4)])
+    with sqlite3.connect(tmp_path / "db.sqlite") as connection:
+        connection.execute("update admissions set admittime = '2105/09/01'")
+    with pytest.raises(DataError, match=r"'2105/09/01', which is no time to SQLite"):
+        benchmark.prepare(tmp_path)
+
+
 def test_gold_of_another_database_is_refused_with_its_id(tmp_path):
     strange = record(5, query="select drug from prescriptions", q_tag="another group")
     with pytest.raises(DataError, match=r"1 of 2 groups .*q0005: no such table: prescriptions"):

@@ -42,6 +42,13 @@ def test_a_known_answer_keeps_its_types(tmp_path):
         ([record(1), record(2, db_id="eicu")], "mixes databases"),
         ([{k: v for k, v in record(1).items() if k != "query"}], "has no query"),
         ([], "no list of questions"),
+        ([record(1, query=None)], "record 0 has no gold query and is not marked is_impossible"),
+        ([record(1, answer="n/a", src_id="x")], "record 0 has an answer that is no list of rows"),
+        ([record(1, answer="[nan]", src_id="x")], "an answer that is no list of rows"),
+        ([record(1, answer=["(1,)"], src_id="x")], "an answer that is no list of rows"),
+        ([record(1, answer="['(nan,)']", src_id="x")], "a row of an answer that is no tuple"),
+        ([record(1, answer="[3]", src_id="x")], "a row of an answer that is no tuple"),
+        ([record(1, src_id="x"), record(2)], "mixes 1 re-grounded questions with others"),
     ],
 )
 def test_bad_files_are_named(tmp_path, records, says):

@@ -134,6 +134,36 @@ def test_bad_files_are_named(tmp_path, change, says):
         benchmark(tmp_path, *paths, **settings).tasks()
 
 
+def rewritten(path: Path, change: Any) -> None:
+    content = json.loads(lzma.decompress(path.read_bytes()))
+    path.write_bytes(lzma.compress(json.dumps(change(content)).encode()))
+
+
+@pytest.mark.parametrize("where", ["file", "folder"])
+def test_the_test_split_is_told_by_its_name_where_its_version_says_nothing(tmp_path, where):
+    folder = tmp_path / ("test" if where == "folder" else "other")
+    path = write_split(folder, "test" if where == "file" else "all")
+    rewritten(path, lambda data: data | {"version": "1.1.1"})
+    with pytest.raises(DataError, match="official test split"):
+        benchmark(tmp_path, path, version="1.1.1").tasks()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda a: {f"x{i}": v for i, v in a.items()}, "3 questions are not in the answer file"),
+        (lambda a: a | {"valid0": "null"}, "question valid0 has an answer that is no list"),
+        (lambda a: a | {"valid0": None}, "question valid0 has an answer that is no list"),
+        (lambda a: a | {"valid0": "[3]"}, "question valid0 has an answer whose rows are no lists"),
+    ],
+)
+def test_bad_answers_are_named(tmp_path, change, says):
+    path = write_split(tmp_path, "valid")
+    rewritten(tmp_path / "valid.answer.json.xz", change)
+    with pytest.raises(DataError, match=says):
+        benchmark(tmp_path, path).tasks()
+
+
 def test_a_declared_version_and_the_test_split_are_possible(tmp_path):
     tasks = benchmark(tmp_path, write_split(tmp_path, "test", "9.0"), version="9.0",
                       official_test=True).tasks()  # fmt: skip
