@@ -256,7 +256,11 @@ def test_episodes_that_a_monitor_ended_are_refused(tmp_path, caplog):
     ends = ["stopped", *episodes["end"].to_pylist()[1:]]
     changed = episodes.set_column(at, episodes.schema.field(at), pa.array(ends))
     run_dir.write_table("episodes", "world", "able", changed, stage="made", source="other")
-    finish(config, run_dir, ["label", "probes"])
+    with pytest.raises(UserError, match=r"world/able: .*no outcome \(1 stopped\)"):
+        finish(config, run_dir, ["label"])
+    told = made_rounds.config(agents=("able",), decide={"drop_stopped": True})
+    finish(told, run_dir, ["label"])
+    finish(config, run_dir, ["probes"])
     assert "1 stopped" in caplog.text
     assert missing_parts(config, run_dir, "probes") == ["probes of world/able"]
 
