@@ -14,7 +14,7 @@ from sentinel.agent.react import Action
 from sentinel.benchmarks.base import DataError
 from sentinel.benchmarks.registry import load
 from sentinel.benchmarks.webshop.goals import NO_CAP, price
-from sentinel.benchmarks.webshop.score import score
+from sentinel.benchmarks.webshop.score import _colour, _has_attribute, ratio, score
 from sentinel.errors import UserError
 
 pytest.importorskip("bm25s", reason="the extra webshop is not installed")
@@ -287,3 +287,53 @@ def test_the_ranking_is_close_to_lucenes():
     assert len(overlap) == 415
     assert sum(overlap) / len(overlap) > 0.9
     assert sum(first) / len(first) > 0.85
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.skipif(not DATA, reason="SENTINEL_TEST_DATA names no benchmark data")
+def test_how_often_the_type_of_product_is_what_counts():
+    """Purchases of another product that meet attributes, options and price: ENVIRONMENTS.md."""
+    folder = Path(str(DATA)) / "webshop"
+    benchmark = load(
+        {
+            "name": "webshop",
+            "products_file": str(folder / "products_1000.jsonl.xz"),
+            "attributes_file": str(folder / "items_ins_v2_1000.json"),
+            "goals_per_product": 1,
+        }
+    )
+    catalogue = benchmark.catalogue
+    types = []
+    for goal in benchmark.goals().values():
+        wanted = catalogue.by_asin[goal.asin]
+        for other in catalogue.products:
+            paid = price(other, benchmark.seed)
+            if other is wanted or paid > goal.cap or not has_all(other, goal):
+                continue
+            bought = score(other, goal, wanted, paid, best(other, goal))
+            if bought.attributes == 1.0 and bought.options in (None, 1.0):
+                alike = other.query == wanted.query or len(kinds(other) & kinds(wanted)) >= 2
+                types.append((alike, bought.type))
+    assert len(benchmark.goals()) == 415
+    assert len(types) == 241  # every other part of the score is met
+    assert sum(not alike for alike, _ in types) == 78  # only the titles can say: the same type
+    assert sum(kind < 1 for _, kind in types) == 122  # refused for the type
+
+
+def has_all(product, goal):
+    return all(_has_attribute(product, attribute) for attribute in goal.attributes)
+
+
+def best(product, goal):
+    """The product's values that are nearest to what is wanted."""
+    values = [value for found in product.options.values() for value in found]
+
+    def nearest(text):
+        return max(values, key=lambda v: ratio(_colour(v), _colour(text)), default="")
+
+    return {name: nearest(text) for name, text in goal.options.items()}
+
+
+def kinds(product):
+    return {part.strip() for part in product.product_category.split("›")}
