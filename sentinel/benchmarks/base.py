@@ -145,3 +145,14 @@ class CraftTrainable(Trainable, Protocol):
     def recipe_book(self) -> RecipeBook:
         """The recipes, with the rules that carry out a command."""
         ...
+
+
+def file_to_freeze(name: str, given: Path | None, own: Path | None) -> Path:
+    """Where benchmark `name` writes its tasks: the file that was given, or its `tasks_file`.
+
+    Raises UserError where there is neither.
+    """
+    path = given or own
+    if path is None:
+        raise UserError(f"{name}: no file to freeze the tasks to", "set tasks_file, or give --out")
+    return path

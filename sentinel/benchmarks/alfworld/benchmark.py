@@ -12,7 +12,7 @@ from sentinel.agent.react import Dialect
 from sentinel.benchmarks.alfworld import games as files
 from sentinel.benchmarks.alfworld.environment import AlfworldEnvironment, Gate
 from sentinel.benchmarks.alfworld.session import SECONDS, plan
-from sentinel.benchmarks.base import Environment, Task
+from sentinel.benchmarks.base import Environment, Task, file_to_freeze
 from sentinel.errors import UserError
 
 RULES_VERSION = 1
@@ -95,11 +95,7 @@ class AlfworldBenchmark:
 
         Raises UserError where neither is given.
         """
-        path = path or self.tasks_file
-        if path is None:
-            raise UserError(
-                f"{self.name}: no file to freeze the tasks to", "set tasks_file, or give --out"
-            )
+        path = file_to_freeze(self.name, path, self.tasks_file)
         files.write_list(files.choose(files.find(self.games_dir), self.n_tasks, self.seed), path)
         return path
 

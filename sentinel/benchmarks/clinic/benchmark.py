@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -17,6 +16,7 @@ from sentinel.benchmarks.clinic.groups import group_ids
 from sentinel.benchmarks.clinic.templates import TEMPLATES, TOPICS, Template, Topic
 from sentinel.benchmarks.clinic.values import Sources
 from sentinel.errors import UserError
+from sentinel.sql.per_process import PerProcess
 
 if TYPE_CHECKING:
     from sentinel.sql.sandbox import SandboxPool
@@ -92,12 +92,7 @@ class ClinicBenchmark:
         self.schema_in_prompt, self.sandbox_workers = schema_in_prompt, sandbox_workers
         self.database: Path | None = None
         self._tasks: Sequence[Task] | None = None
-        self._sandbox: SandboxPool | None = None
-        self._sandbox_pid = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        # worker processes do not travel; another process makes its own
-        return self.__dict__ | {"_sandbox": None, "_sandbox_pid": 0}
+        self._sandbox = PerProcess()
 
     # --- tasks ---------------------------------------------------------------------------------
 
@@ -228,18 +223,14 @@ class ClinicBenchmark:
         """The sandbox pool of this process; raises UserError before `prepare`."""
         from sentinel.sql.sandbox import SandboxPool
 
-        if self.database is None:
+        database, workers = self.database, self.sandbox_workers
+        if database is None:
             raise UserError("clinic: the database is not built", "call prepare(cache) first")
-        if self._sandbox is None or self._sandbox_pid != os.getpid():
-            self._sandbox = SandboxPool(self.database, schema.CLOCK, workers=self.sandbox_workers)
-            self._sandbox_pid = os.getpid()
-        return self._sandbox
+        return self._sandbox.get(lambda: SandboxPool(database, schema.CLOCK, workers=workers))
 
     def close(self) -> None:
         """End the sandbox workers of this process."""
-        if self._sandbox is not None and self._sandbox_pid == os.getpid():
-            self._sandbox.close()
-        self._sandbox = None
+        self._sandbox.close()
 
     def _digest(self) -> str:
         return _hospital(self.hospital_seed, self.patients)[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from sentinel.benchmarks.ehrsql.declared import schema_with
 from sentinel.benchmarks.ehrsql.questions import QuestionFile, read_questions
 from sentinel.errors import UserError
 from sentinel.sql.clock import VITAL_NAMES, vital_ranges
+from sentinel.sql.per_process import PerProcess
 
 if TYPE_CHECKING:
     from sentinel.sql.sandbox import SandboxPool
@@ -72,12 +72,7 @@ class EhrsqlBenchmark:
         self.sandbox_workers = sandbox_workers
         self._files: list[QuestionFile] | None = None
         self._agent: frozenset[str] | None = None
-        self._sandbox: SandboxPool | None = None
-        self._sandbox_pid = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        # worker processes do not travel; another process makes its own
-        return self.__dict__ | {"_sandbox": None, "_sandbox_pid": 0}
+        self._sandbox = PerProcess()
 
     def files(self) -> list[QuestionFile]:
         """The question files, read once and checked against each other."""
@@ -210,18 +205,15 @@ class EhrsqlBenchmark:
         """The sandbox pool of this process; vital ranges are numbers in gold and answer alike."""
         from sentinel.sql.sandbox import SandboxPool
 
-        if self._sandbox is None or self._sandbox_pid != os.getpid():
-            self._sandbox = SandboxPool(
+        return self._sandbox.get(
+            lambda: SandboxPool(
                 self._existing(), self.clock, workers=self.sandbox_workers, rewrite=vital_ranges
             )
-            self._sandbox_pid = os.getpid()
-        return self._sandbox
+        )
 
     def close(self) -> None:
         """End the sandbox workers of this process."""
-        if self._sandbox is not None and self._sandbox_pid == os.getpid():
-            self._sandbox.close()
-        self._sandbox = None
+        self._sandbox.close()
 
     def _existing(self) -> Path:
         if not self.database.is_file():

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sentinel.agent.react import Action, Dialect
-from sentinel.benchmarks.base import Environment, Step, Task
+from sentinel.benchmarks.base import Environment, Step, Task, file_to_freeze
 from sentinel.benchmarks.craft.environment import CraftEnvironment
 from sentinel.benchmarks.craft.oracle import plan
 from sentinel.benchmarks.craft.rules import RecipeBook
@@ -134,11 +134,7 @@ class TextcraftBenchmark:
 
         Raises UserError where neither is given.
         """
-        path = path or self.tasks_file
-        if path is None:
-            raise UserError(
-                f"{self.name}: no file to freeze the tasks to", "set tasks_file, or give --out"
-            )
+        path = file_to_freeze(self.name, path, self.tasks_file)
         goals = make_goals(self.folder.book, self.preset, self.seed)
         frozen.write(self._content(goals), path)
         return path

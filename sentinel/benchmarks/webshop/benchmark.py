@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from sentinel.agent.react import Dialect
-from sentinel.benchmarks.base import DataError, Environment, Task
+from sentinel.benchmarks.base import DataError, Environment, Task, file_to_freeze
 from sentinel.benchmarks.webshop import frozen
 from sentinel.benchmarks.webshop.catalogue import Catalogue, load
 from sentinel.benchmarks.webshop.environment import Shop, WebshopEnvironment
@@ -112,11 +112,7 @@ class WebshopBenchmark:
 
         Raises UserError where neither is given.
         """
-        path = path or self.tasks_file
-        if path is None:
-            raise UserError(
-                f"{self.name}: no file to freeze the goals to", "set tasks_file, or give --out"
-            )
+        path = file_to_freeze(self.name, path, self.tasks_file)
         goals = self._made(self.goals_per_product)
         frozen.write(goals, catalogue=self.catalogue.digest, seed=self.seed, path=path)
         return path

@@ -234,7 +234,8 @@ def test_benchmark_travels_without_its_workers(demo):
     demo.sandbox()
     copy = pickle.loads(pickle.dumps(demo))
     assert copy.database == demo.database
-    assert copy._sandbox is None
+    assert demo._sandbox.is_open
+    assert not copy._sandbox.is_open
     assert copy.tasks() == demo.tasks()
 
 
