@@ -74,29 +74,22 @@ def sections(document: Document) -> list[Section]:
     rows = gate_rows(document)
     data = Data("cascade_gates", GATES, rows)
     drawn = f"{modes(document)}; the first split"
-    lost = FigureView(
-        data,
-        "",
-        figures.bar_panels(
-            panels(document, rows, "lost_share"),
-            xlabel="round",
-            ylabel="% of successes lost",
-            size=size(document),
-        ),
-        f"The recall budget: successes aborted at each round, in per cent of the test successes "
-        f"({drawn}).",
+
+    def per_round(what: str, ylabel: str, caption: str) -> FigureView:
+        bars = figures.bar_panels(
+            panels(document, rows, what), xlabel="round", ylabel=ylabel, size=size(document)
+        )
+        return FigureView(data, "", bars, f"{caption} ({drawn}).")
+
+    lost = per_round(
+        "lost_share",
+        "% of successes lost",
+        "The recall budget: successes aborted at each round, in per cent of the test successes",
     )
-    saved = FigureView(
-        data,
-        "",
-        figures.bar_panels(
-            panels(document, rows, "saved_share"),
-            xlabel="round",
-            ylabel="% of cost saved",
-            size=size(document),
-        ),
-        f"What it bought: cost saved by the aborts of each round, in per cent of the test cost "
-        f"({drawn}).",
+    saved = per_round(
+        "saved_share",
+        "% of cost saved",
+        "What it bought: cost saved by the aborts of each round, in per cent of the test cost",
     )
     gates = list(dict.fromkeys(r["gate"] for r in rows))
     table = TableView(
