@@ -12,8 +12,7 @@ import student_engine
 import yaml
 
 from jobs import __main__ as cli
-from jobs.config import STAGES, RunConfig
-from jobs.results import RESULT, missing_parts
+from jobs.config import RunConfig
 from jobs.run import load
 from sentinel.errors import UserError
 
@@ -85,22 +84,6 @@ def test_options_that_do_not_go_together_are_refused(config_file, tmp_path, caps
     assert cli.main(argv) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_missing_parts_are_named_per_agent(config_file, tmp_path):
-    from cluster.run_dir import RunDir
-
-    config, run_dir = RunConfig.from_file(config_file), RunDir(tmp_path / "out")
-    assert missing_parts(config, run_dir, "collect") == ["collect of w/a", "collect of w/b"]
-    path = run_dir.table_path(RESULT["collect"], "w", "a")
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"")
-    assert missing_parts(config, run_dir, "collect") == ["collect of w/b"]
-    assert missing_parts(config, run_dir, "report")
-
-
-def test_every_stage_has_a_result():
-    assert {*RESULT, "report"} == set(STAGES)
 
 
 @pytest.fixture(scope="module")
