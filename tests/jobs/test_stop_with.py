@@ -11,50 +11,31 @@ from pathlib import Path
 from typing import Any
 
 import collecting
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from obeying import AGENT, LAM, PLACE, N, config, features, obeying, rows
 
 import jobs.calibrate
 import jobs.collect
 import jobs.heads
 import jobs.label
 import jobs.probes
+from cluster.engines import agent_hash
 from cluster.head_stages import Where, read_episodes, read_tasks
+from cluster.obey import Orders
 from cluster.pool import Cluster, open_cluster
 from cluster.run_dir import RunDir
 from jobs import __main__ as cli
-from jobs import status
+from jobs import obey, status
 from jobs.config import RunConfig
 from sentinel import tables
+from sentinel.benchmarks import registry
 from sentinel.errors import UserError
 from sentinel.heads.live import LiveTfidf
 from sentinel.monitor import Monitor, load
 
 pytestmark = pytest.mark.usefixtures("one_hospital")
-AGENT, LAM, N = "nano-sage", "4", 140
-PLACE = "clinic", AGENT
-
-
-def config(**changes: Any) -> RunConfig:
-    """An agent that looks before it answers; a gate and stakes under which every rule fires."""
-    hospital = {"name": "clinic", "kind": "clinic", "n_questions": N, "patients": 300, "seed": 1}
-    raw: dict[str, Any] = {
-        "name": "fitted",
-        "seed": 7,
-        "benchmarks": [hospital],
-        "agents": [AGENT],
-        "collect": {"workers": 2, "concurrency": 8},
-        "heads": {"kind": "tfidf", "folds": 2},
-        "decide": {"gate_budget": "0.3", "lambdas": [1, 4]},
-    }
-    return RunConfig.from_mapping({**raw, **changes})
-
-
-def obeying(fitted: RunDir, **changes: Any) -> RunConfig:
-    path = str(fitted.root / "monitor")
-    return config(**{"name": "watched", "stop_with": path, "obey": {"lam": 4}, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -74,18 +55,6 @@ def watched(fitted: RunDir, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     root = tmp_path_factory.mktemp("watched") / "runs" / "watched"
     with open_cluster("debug", cpus=1) as cluster:
         return collecting.run(obeying(fitted), root, cluster)
-
-
-def rows(run_dir: RunDir, name: str) -> dict[str, dict[str, Any]]:
-    return {r["episode_id"]: r for r in run_dir.read(name, *PLACE).to_pylist()}
-
-
-def features(run_dir: RunDir) -> dict[str, np.ndarray]:
-    """(T+1, 10) of each episode, as the decision layer reads them."""
-    found: dict[str, list[list[float | None]]] = {}
-    for row in run_dir.read("features", *PLACE).to_pylist():
-        found.setdefault(row["episode_id"], []).append([row[n] for n in tables.FEATURES])
-    return {name: np.array(some, dtype=np.float64) for name, some in found.items()}
 
 
 def decided(fitted: RunDir, watched: RunDir) -> tuple[dict[str, int], set[Any]]:
@@ -283,6 +252,44 @@ def test_monitors_of_others_are_refused(debug: Cluster, fitted: RunDir, tmp_path
     fresh = {**plain["benchmarks"][0], "seed": 9}
     settings = obeying(fitted, benchmarks=[fresh])
     refused(debug, settings, tmp_path / "runs" / "c", "of other tasks", "obey.other_tasks=true")
+
+
+def test_a_folder_has_four_names_and_two_kinds_must_be_told_apart(
+    fitted: RunDir, tmp_path: Path
+) -> None:
+    def found(path: Path, **obey_settings: Any) -> Orders | None:
+        settings = obeying(fitted, stop_with=str(path), obey={"lam": 4, **obey_settings})
+        (item,), (agent,) = settings.benchmarks, settings.agents
+        benchmark = registry.load(item.mapping())
+        try:
+            return obey.orders(
+                settings,
+                RunDir(tmp_path / "runs" / "r"),
+                item,
+                agent,
+                agent_hash=agent_hash(agent.model_dump(exclude_none=True)),
+                fingerprint=benchmark.fingerprint(),
+                dialect=benchmark.dialect,
+            )
+        finally:
+            benchmark.close()
+
+    own = fitted.root / "monitor" / "clinic" / AGENT
+    orders = found(own / "sentinel")
+    assert orders is not None
+    assert (orders.folder, orders.lam, orders.target) == (str(own / "sentinel"), "4", None)
+    for path in (own, own.parent, own.parent.parent, fitted.root):
+        assert found(path) == orders
+    copy = shutil.copytree(own, tmp_path / "both")
+    (copy / "cascade").mkdir()
+    (copy / "cascade" / "cascade.json").write_text("{}")
+    with pytest.raises(UserError, match="a sentinel and a cascade monitor"):
+        found(copy)
+    told = found(copy, method="sentinel")
+    assert told is not None
+    assert told.inputs == orders.inputs
+    with pytest.raises(UserError, match=r"cascade\.json cannot be read"):
+        found(copy, method="cascade")
 
 
 def test_other_tasks_of_the_benchmark_may_be_allowed(
