@@ -43,8 +43,8 @@ RULES
 class AlfworldBenchmark:
     """Games below `games_dir`; the group of a task is the folder of its goal's trials.
 
-    `tasks_file` is a frozen list (`sentinel freeze`); None takes `n_tasks` games by `seed` (None:
-    all). At most `processes` games run at once in a process, each in one of its own (about 80 MB);
+    `n_tasks` games are taken by `seed` (None: all). `tasks_file` is a frozen list of them
+    (`sentinel freeze`); None chooses anew. At most `processes` games run at once in a process, each in one of its own (about 80 MB);
     `seconds` is the time for one answer of a game. Wrong values raise UserError.
     """
 
@@ -87,7 +87,7 @@ class AlfworldBenchmark:
         """Id → game. Raises DataError for games that are missing, damaged or were changed."""
         found = files.find(self.games_dir)
         if self.tasks_file is not None:
-            return files.frozen(found, self.tasks_file)
+            return files.frozen(found, self.tasks_file, self.n_tasks, self.seed)
         return files.choose(found, self.n_tasks, self.seed)
 
     def freeze(self, path: Path | None = None) -> Path:
@@ -96,7 +96,8 @@ class AlfworldBenchmark:
         Raises UserError where neither is given.
         """
         path = file_to_freeze(self.name, path, self.tasks_file)
-        files.write_list(files.choose(files.find(self.games_dir), self.n_tasks, self.seed), path)
+        games = files.choose(files.find(self.games_dir), self.n_tasks, self.seed)
+        files.write_list(games, path, self.seed)
         return path
 
     def tasks(self) -> Sequence[Task]:

@@ -96,14 +96,20 @@ def choose(games: Mapping[str, GameFile], n: int | None, seed: int) -> dict[str,
     return {game_id: game for game_id, game in games.items() if game_id in kept}
 
 
-def write_list(games: Mapping[str, GameFile], path: Path) -> None:
-    """Freeze games: ids and hashes, nothing of what they hold."""
+def write_list(games: Mapping[str, GameFile], path: Path, seed: int) -> None:
+    """Freeze games: ids and hashes, nothing of what they hold, and the seed they were chosen by."""
     rows = {game_id: game.sha256 for game_id, game in games.items()}
-    write_text(path, json.dumps({"format": FORMAT, "games": rows}, indent=1) + "\n")
+    write_text(path, json.dumps({"format": FORMAT, "seed": seed, "games": rows}, indent=1) + "\n")
 
 
-def frozen(games: Mapping[str, GameFile], path: Path) -> dict[str, GameFile]:
-    """The games of a frozen list. Raises DataError for games that are missing or were changed."""
+def frozen(
+    games: Mapping[str, GameFile], path: Path, n: int | None, seed: int
+) -> dict[str, GameFile]:
+    """The games of a frozen list; n of them by this seed, where n is not None.
+
+    Raises DataError for games that are missing or were changed, and for a list of other games than
+    were asked for.
+    """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         rows = {str(k): str(v) for k, v in found["games"].items()}
@@ -117,6 +123,12 @@ def frozen(games: Mapping[str, GameFile], path: Path) -> dict[str, GameFile]:
         raise DataError(
             f"alfworld: {path} cannot be read ({error})", "run: sentinel freeze CONFIG"
         ) from error
+    if n is not None and (len(rows), found.get("seed", seed)) != (n, seed):
+        raise DataError(
+            f"alfworld: {path} holds {len(rows)} games of seed {found.get('seed', seed)}, asked "
+            f"for are n_tasks: {n} of seed: {seed}",
+            "leave n_tasks out, or freeze the tasks again: sentinel freeze CONFIG",
+        )
     missing = [game_id for game_id in rows if game_id not in games]
     changed = [k for k, sha256 in rows.items() if k in games and games[k].sha256 != sha256]
     if missing:

@@ -94,9 +94,9 @@ class TextcraftBenchmark:
         self.recipes_sha256 = recipes_sha256 or SHA256_1_16_5
         self.tasks_file = None if tasks_file is None else Path(tasks_file).absolute()
 
-    @property
+    @cached_property
     def folder(self) -> RecipeFolder:
-        """The recipes. Raises DataError for a folder that cannot be used."""
+        """The recipes, as they were when first asked for. Raises DataError for a folder that cannot be used."""
         return load_folder(self.recipes_path, self.recipes_sha256)
 
     def recipe_book(self) -> RecipeBook:

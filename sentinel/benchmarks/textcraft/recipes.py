@@ -21,6 +21,7 @@ from typing import Any
 from sentinel.benchmarks.base import DataError
 from sentinel.benchmarks.craft.rules import Amount, Recipe, RecipeBook
 from sentinel.benchmarks.textcraft.presets import WORDS
+from sentinel.benchmarks.whole_file import Stamp, stamp
 
 FILES_1_16_5 = 860
 SHA256_1_16_5 = "f029a3300f2f79bb16483e0d3bdb05adfd6cd88fe4c0b0c8986baa3e92d91570"
@@ -38,12 +39,18 @@ class RecipeFolder:
     n_files: int
 
 
-@lru_cache(maxsize=4)
 def load_folder(path: Path, sha256: str = SHA256_1_16_5) -> RecipeFolder:
     """Read a recipe folder, or a tar archive of one; it must have this hash.
 
-    Raises DataError for a missing, damaged or empty folder, and for one of another version.
+    Read once as long as no file of it is replaced. Raises DataError for a missing, damaged or empty
+    folder, and for one of another version.
     """
+    return _load(path, sha256, stamp(path))
+
+
+@lru_cache(maxsize=4)
+def _load(path: Path, sha256: str, files_as_they_are: Stamp) -> RecipeFolder:
+    del files_as_they_are  # a key of the cache
     files = read_files(path)
     found = folder_hash(files)
     if found != sha256:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from sentinel.agent.react import Dialect
@@ -14,6 +14,7 @@ from sentinel.benchmarks.webshop.catalogue import Catalogue, load
 from sentinel.benchmarks.webshop.environment import Shop, WebshopEnvironment
 from sentinel.benchmarks.webshop.goals import Goal, make_goals
 from sentinel.benchmarks.webshop.search import Search
+from sentinel.benchmarks.whole_file import Stamp, stamp
 from sentinel.errors import UserError
 
 RULES_VERSION = 1
@@ -38,7 +39,8 @@ RULES
 
 
 @lru_cache(maxsize=2)
-def _shop(products: str, attributes: str, seed: int) -> Shop:
+def _shop(products: str, attributes: str, seed: int, files_as_they_are: Stamp) -> Shop:
+    del files_as_they_are  # a key of the cache
     catalogue = load(products, attributes)
     return Shop(catalogue, Search(catalogue), seed)
 
@@ -47,10 +49,10 @@ class WebshopBenchmark:
     """Goals of a WebShop catalogue; the group of a task is the product that is meant.
 
     `products_file` and `attributes_file` are the user's; `seed` draws prices and caps;
-    `goals_per_product` keeps so many option combinations of each product (None: all); `silent`
-    answers an invalid action with the same page and no word, as the original does. `tasks_file`
-    holds the frozen goals (`sentinel freeze`); None makes them anew, which gives the same ones. One
-    catalogue and index serve all episodes of a process.
+    `goals_per_product` keeps so many option combinations of each product (None: all, or whatever
+    was frozen); `silent` answers an invalid action with the same page and no word, as the original
+    does. `tasks_file` holds the frozen goals (`sentinel freeze`); None makes them anew, which gives
+    the same ones. One catalogue and index serve all episodes of a process.
     """
 
     dialect = Dialect(act="ACTION", final=None, abstain=None)
@@ -77,10 +79,14 @@ class WebshopBenchmark:
         self.tasks_file = None if tasks_file is None else Path(tasks_file).absolute()
         self._goals: dict[str, Goal] | None = None
 
-    @property
+    @cached_property
     def shop(self) -> Shop:
-        """Catalogue and index. Raises DataError for files that cannot be used."""
-        return _shop(self.products_file, self.attributes_file, self.seed)
+        """Catalogue and index, as their files were when first asked for.
+
+        Raises DataError for files that cannot be used.
+        """
+        files = self.products_file, self.attributes_file
+        return _shop(*files, self.seed, stamp(*map(Path, files)))
 
     @property
     def catalogue(self) -> Catalogue:
@@ -95,8 +101,22 @@ class WebshopBenchmark:
             else:
                 digest = self.catalogue.digest
                 every = self._made(None)
-                self._goals = frozen.read(self.tasks_file, every, catalogue=digest, seed=self.seed)
+                found = frozen.read(self.tasks_file, every, catalogue=digest, seed=self.seed)
+                self._refuse_others(found)
+                self._goals = found
         return self._goals
+
+    def _refuse_others(self, found: Mapping[str, Goal]) -> None:
+        """Frozen goals are those that `goals_per_product` asks for, where it asks."""
+        if self.goals_per_product is None:
+            return
+        wanted = self._made(self.goals_per_product)
+        if found.keys() != wanted.keys():
+            raise DataError(
+                f"webshop: {self.tasks_file} holds {len(found)} goals, goals_per_product: "
+                f"{self.goals_per_product} asks for {len(wanted)}",
+                "leave goals_per_product out, or freeze the goals again: sentinel freeze CONFIG",
+            )
 
     def _made(self, per_product: int | None) -> dict[str, Goal]:
         made = make_goals(self.catalogue, self.seed, per_product)

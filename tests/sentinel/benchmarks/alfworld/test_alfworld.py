@@ -194,6 +194,9 @@ def test_a_frozen_list_refuses_missing_and_changed_games(tmp_path: Path) -> None
         filed.tasks()
     assert filed.freeze() == listed
     assert [t.task_id for t in filed.tasks()] == [t.task_id for t in world(root, n_tasks=3).tasks()]
+    for asked in ({"n_tasks": 2}, {"n_tasks": 3, "seed": 9}):
+        with pytest.raises(DataError, match=r"holds 3 games of seed 0, asked for are n_tasks"):
+            world(root, tasks_file=str(listed), **asked).tasks()
     first = next(iter(filed.games.values()))
     write_game(first.path.parent, "pan", "table", "fridge")
     with pytest.raises(DataError, match="changed under their id"):

@@ -227,6 +227,9 @@ def test_frozen_goals_are_read_back_and_refused_when_they_changed(tmp_path):
     assert filed.tasks() == fresh.tasks()
     assert filed.fingerprint() == fresh.fingerprint()
     assert "hand made" not in file.read_text()  # ids, caps and hashes; nothing of the catalogue
+    assert shop(tmp_path, tasks_file=str(file)).tasks() == fresh.tasks()  # as frozen
+    with pytest.raises(DataError, match="holds 4 goals, goals_per_product: 1 asks for 2"):
+        shop(tmp_path, goals_per_product=1, tasks_file=str(file)).tasks()
     with pytest.raises(DataError, match="has changed under its id"):
         shop(tmp_path, seed=5, tasks_file=str(file)).tasks()
     bare = [product("B000000001", "Clay Flower Pot", customization_options=""), *PRODUCTS[1:]]
