@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs.score_monitors import Asked, asked, check
 from sentinel.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,15 +30,6 @@ STAGE = "score"
 POOLS = ("calibration", "heldout")
 """What the final pair of a run scores: it was fitted on the train pool."""
 SUFFIXES = (".parquet", ".pq", ".csv")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A monitor with its manifest, and the agent of the run that it is to read."""
-
-    folder: Path
-    facts: Mapping[str, Any]
-    where: Where
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,8 +81,8 @@ def main(args: argparse.Namespace) -> int:
     root = args.run_dir.expanduser().absolute()
     config = recorded_config(root)
     run_dir = RunDir(root)
-    asked = list(_asked(args, root))
-    if args.out is not None and (len(asked) > 1 or args.out.suffix.lower() not in SUFFIXES):
+    found = list(asked(args, root))
+    if args.out is not None and (len(found) > 1 or args.out.suffix.lower() not in SUFFIXES):
         raise UserError(
             f"--out {args.out} is one table, .parquet or .csv", "name one monitor, or leave it out"
         )
@@ -99,9 +90,9 @@ def main(args: argparse.Namespace) -> int:
         raise UserError("--flush-tokens is at least 1", "leave it out for a million")
     faults: list[UserError] = []
     good = []
-    for one in asked:
+    for one in found:
         try:
-            _check(config, run_dir, one, args.transfer)
+            check(config, run_dir, one, args.transfer)
             good.append(one)
         except UserError as fault:
             faults.append(fault)
@@ -121,77 +112,11 @@ def main(args: argparse.Namespace) -> int:
     return 3 if failed else 0
 
 
-def _asked(args: argparse.Namespace, root: Path) -> Iterator[Asked]:
-    """The monitors that were named, each with what it is to read."""
-    from cluster.head_stages import Where
-    from sentinel.monitor import archive
-
-    folders = list(dict.fromkeys(f for path in args.monitors for f in _folders(path)))
-    several, kept = len(folders) > 1, 0
-    for folder in folders:
-        facts = archive.read(folder)
-        place = facts["benchmark"], facts["agent"]
-        wanted = args.benchmark or place[0], args.agent or place[1]
-        if several and wanted != place:
-            continue  # of several those of that benchmark and agent
-        kept += 1
-        yield Asked(folder, facts, Where(str(root), *wanted))
-    if not kept:
-        raise UserError(
-            f"none of these {len(folders)} monitors is of {args.benchmark or 'any benchmark'}/"
-            f"{args.agent or 'any agent'}",
-            "name one monitor to have it read another agent",
-        )
-
-
-def _folders(path: Path) -> list[Path]:
-    """The monitor of a folder, or all below it (`RUN`, `RUN/monitor`, …)."""
-    from sentinel.monitor import archive
-
-    root = path.expanduser().absolute()
-    if (root / archive.MANIFEST).exists():
-        return [root]
-    below = ("sentinel", "*/sentinel", "*/*/sentinel", "monitor/*/*/sentinel")
-    found = [p.parent for b in below for p in sorted(root.glob(f"{b}/{archive.MANIFEST}"))]
-    if not found:
-        raise UserError(
-            f"{root} is no monitor of text heads: it has no {archive.MANIFEST}",
-            "name RUN/monitor/BENCHMARK/AGENT/sentinel",
-        )
-    return found
-
-
-def _check(config: RunConfig, run_dir: RunDir, one: Asked, transfer: str | None) -> None:
-    """Raise UserError where this monitor cannot, or without a reason should not, read this run."""
-    from jobs.monitor_export import fingerprints, unlike
-    from sentinel.monitor import frozen
-
-    where = one.where
-    place = f"{where.benchmark}/{where.agent}"
-    config.benchmark(where.benchmark)
-    config.agent(where.agent)
-    if one.facts.get("kind") != frozen.KIND or not one.facts["heads"]:
-        raise UserError(f"monitor {one.folder} has no text heads", "name one that has")
-    if not run_dir.table_path("episodes", where.benchmark, where.agent).exists():
-        raise UserError(
-            f"no episodes of {place} were collected in {run_dir.root}",
-            f"sentinel collect --run-dir '{run_dir.root}'",
-        )
-    found = fingerprints(config, run_dir, where.benchmark, where.agent)
-    other = unlike(one.facts["fingerprints"], found)
-    if other and transfer is None:
-        raise UserError(
-            f"monitor {one.folder} was not made for {place} of {run_dir.root.name}: another "
-            + ", another ".join(other),
-            "where that is meant, say why: --transfer REASON",
-        )
-
-
 def _score(
     config: RunConfig,
     run_dir: RunDir,
     cluster: Cluster,
-    asked: list[Asked],
+    good: list[Asked],
     args: argparse.Namespace,
     faults: list[UserError],
 ) -> bool:
@@ -200,7 +125,7 @@ def _score(
     from cluster.progress import Progress
     from cluster.score_stages import score_part
 
-    items = {_item(config, cluster, one, args): one for one in asked}
+    items = {_item(config, cluster, one, args): one for one in good}
     gpus = int(any(item.device == "cuda" for item in items))
     failed = False
     with Progress(STAGE, len(items), unit="agents", run_dir=run_dir) as progress:

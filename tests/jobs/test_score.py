@@ -15,23 +15,18 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from made_episodes import made_collection
+from scored_runs import PLACE, SMALL, config, copy, monitor, numbers, run_of, score, written
 
 import jobs.calibrate
 import jobs.heads
 import jobs.label
 import jobs.score
-from cluster import files
 from cluster.head_stages import Where
-from cluster.pool import open_cluster
 from cluster.run_dir import RunDir
 from cluster.score_stages import ScoreItem, score_part
 from jobs.__main__ import main
-from jobs.config import RunConfig
 from sentinel.tables import PREFIX_SCORES_OPTIONAL, diff
 
-SMALL = {"width": 16, "layers": 1, "epochs": 1, "learning_rate": 0.01, "batch_size": 8}
-PLACE = "made", "steady"
 KILLED = """
 import functools, os, signal, sys
 from jobs.__main__ import main
@@ -48,33 +43,6 @@ main(sys.argv[1:])
 """
 
 
-def config(**heads: Any) -> RunConfig:
-    agents = [
-        {"name": n, "engine": "transformers", "model": f"nano:{n}"} for n in ("steady", "other")
-    ]
-    return RunConfig.from_mapping(
-        {
-            "name": "mini",
-            "on": "debug",
-            "benchmarks": [{"name": "made", "kind": "made_episodes:MadeBenchmark"}],
-            "agents": agents,
-            "heads": {"folds": 2, "validation": 0.2, **heads},
-            "decide": {"gate_budget": "0.2", "lambdas": [1, 4]},
-            "bootstrap": {"resamples": 100},
-        }
-    )
-
-
-def finished(root: Path, settings: RunConfig) -> RunDir:
-    run_dir = RunDir(root / "runs" / "mini")
-    run_dir.prepare(settings.model_dump(mode="json"))
-    made_collection(run_dir)
-    with open_cluster("debug", 1) as cluster:
-        for stage in (jobs.label, jobs.heads, jobs.calibrate):
-            stage.run(settings, run_dir, cluster)
-    return run_dir
-
-
 @pytest.fixture(scope="module")
 def tfidf(tmp_path_factory: Any) -> Iterator[RunDir]:
     yield from run_of(tmp_path_factory.mktemp("tfidf"), {"kind": "tfidf"})
@@ -85,48 +53,11 @@ def encoder(tmp_path_factory: Any) -> Iterator[RunDir]:
     yield from run_of(tmp_path_factory.mktemp("encoder"), SMALL)
 
 
-def run_of(root: Path, heads: dict[str, Any]) -> Iterator[RunDir]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SENTINEL_CACHE", str(root / "cache"))
-        yield finished(root, config(**heads))
-
-
-def copy(run_dir: RunDir, folder: Path, episodes: int | None = None) -> RunDir:
-    """The same run elsewhere; with `episodes` before the others were collected or labelled."""
-    found = RunDir(shutil.copytree(run_dir.root, folder / "runs" / "target"))
-    shutil.rmtree(found.root / "scored", ignore_errors=True)
-    if episodes is not None:
-        ids = sorted(run_dir.read("episodes", *PLACE)["episode_id"].to_pylist())
-        keep = pc.field("episode_id").isin(ids[:episodes])
-        for name in ("episodes", "turns", "labels", "features"):
-            table = run_dir.read(name, *PLACE).filter(keep)
-            found.write_table(name, *PLACE, table, stage="collect", source="first")
-    return found
-
-
 def grow(target: RunDir, whole: RunDir) -> None:
     """The rest of the episodes arrives; no label does."""
     for name in ("episodes", "turns"):
         table = whole.read(name, *PLACE)
         target.write_table(name, *PLACE, table, stage="collect", source="all")
-
-
-def monitor(run_dir: RunDir) -> Path:
-    return run_dir.root / "monitor" / "made" / "steady" / "sentinel"
-
-
-def score(*arguments: object) -> int:
-    return main(["score", *map(str, arguments), "--on", "debug"])
-
-
-def numbers(run_dir: RunDir) -> list[dict[str, Any]]:
-    lines = map(json.loads, run_dir.metrics_path.read_text().splitlines())
-    return [m for m in lines if m.get("event") == "scored"]
-
-
-def written(run_dir: RunDir) -> Any:
-    (path,) = (run_dir.root / "scored" / "made" / "steady").glob("prefix_scores-*.parquet")
-    return pq.read_table(path)
 
 
 def own(run_dir: RunDir) -> Any:
@@ -244,6 +175,26 @@ def test_a_killed_pass_goes_on(encoder: RunDir, tmp_path: Path, seen: list[int])
 
 
 @pytest.mark.slow
+def test_a_logit_that_is_not_finite_is_kept_nowhere(
+    encoder: RunDir,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from sentinel.heads.model import HeadModel
+
+    target = copy(encoder, tmp_path)
+    with monkeypatch.context() as patch:
+        whole = HeadModel.forward
+        patch.setattr(HeadModel, "forward", lambda *given: whole(*given) * float("nan"))
+        assert score(monitor(encoder), "--run-dir", target.root) == 3
+    assert "made/steady: HeadFailure: the logits of" in capsys.readouterr().err
+    assert not list((target.root / "scored").rglob("*.parquet"))
+    assert score(monitor(encoder), "--run-dir", target.root) == 0
+    same(written(target), own(encoder), 0)
+
+
+@pytest.mark.slow
 def test_a_worker_of_ray_scores_alike(encoder: RunDir, tmp_path: Path, ray_cluster: Any) -> None:
     target = copy(encoder, tmp_path)
     item = ScoreItem(
@@ -292,110 +243,3 @@ def test_without_labels_and_with_the_train_pool(
     assert table["correct"].null_count == table["lp_mean"].null_count == table.num_rows > 0
     assert table["p_correct"].null_count == 0
     assert "have no label" in capsys.readouterr().out
-
-
-def changed(target: RunDir, what: str) -> list[str]:
-    """Make a run, or a request, that the monitor was not made for."""
-    if what == "weights":
-        table = target.read("episodes", *PLACE)
-        at = table.column_names.index("agent_hash")
-        table = table.set_column(at, table.schema.field(at), [["new"] * table.num_rows])
-        target.write_table("episodes", *PLACE, table, stage="collect", source="new")
-    if what == "pools":
-        files.write_json(target.root / "manifests" / "made.json", {"hash": "another"})
-    if what == "settings":
-        recorded = files.read_json(target.root / "config.json")
-        assert recorded is not None
-        recorded["benchmarks"][0]["name"] = "made2"
-        files.write_json(target.root / "config.json", recorded)
-        for name in ("tasks", "episodes", "turns"):
-            folder = target.root / "tables" / name
-            (folder / "benchmark=made").rename(folder / "benchmark=made2")
-        return ["--benchmark", "made2"]
-    if what == "agent":
-        made_collection(target, ("steady", "other"))
-        return ["--agent", "other"]
-    return []
-
-
-@pytest.mark.parametrize(
-    ("what", "says"),
-    [
-        ("weights", "another config or weights of the agent"),
-        ("pools", "another cut of the pools"),
-        ("settings", "another benchmark (made)"),
-        ("agent", "another agent (steady)"),
-    ],
-)
-def test_a_monitor_of_something_else_wants_a_reason(
-    tfidf: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, says: str
-) -> None:
-    target = copy(tfidf, tmp_path)
-    asked = [monitor(tfidf), "--run-dir", target.root, *changed(target, what)]
-    assert score(*asked) == 2
-    err = capsys.readouterr().err
-    assert says in err
-    assert err.count("\n") == 1
-    assert not (target.root / "scored").exists()
-    assert score(*asked, "--transfer", "to see") == 0
-    (done,) = numbers(target)
-    assert done["transfer"] == "to see"
-    assert done["prefixes"] > 20
-
-
-def test_a_prompt_that_changed_wants_a_reason(
-    tfidf: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Collection recorded what the episodes depend on, in the monitor's run and in this one."""
-    inputs = Path("parts") / "collect" / "agent=steady" / "made.inputs.json"
-    for prompt in ("one", "another"):
-        run_dir = copy(tfidf, tmp_path / prompt)
-        files.write_json(run_dir.root / inputs, {"benchmark": prompt})
-    first = RunDir(tmp_path / "one" / "runs" / "target")
-    with open_cluster("debug", 1) as cluster:
-        jobs.calibrate.run(config(kind="tfidf"), first, cluster)  # exports with that fingerprint
-    assert score(monitor(first), "--run-dir", first.root) == 0
-    assert score(monitor(first), "--run-dir", run_dir.root) == 2
-    assert "another data, rules or prompt" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("what", "says"),
-    [
-        ("damaged", "was changed after it was written"),
-        ("pickle", "could run code"),
-        ("none", "is no monitor of text heads"),
-        ("episodes", "no episodes of made/steady were collected"),
-        ("run", "is no run directory"),
-        ("unknown", "none of these 2 monitors is of any benchmark/other"),
-        ("out", "is one table"),
-        ("flush", "at least 1"),
-    ],
-)
-def test_what_cannot_be_scored_is_one_line(
-    tfidf: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, says: str
-) -> None:
-    target = copy(tfidf, tmp_path)
-    folder, root, more = monitor(target), target.root, []
-    if what == "damaged":
-        (folder / "policy.json").write_text("{}")
-    elif what == "pickle":
-        (folder / "x.pkl").write_bytes(b"")
-    elif what == "none":
-        folder = tmp_path
-    elif what == "episodes":
-        shutil.rmtree(root / "tables" / "episodes")
-    elif what == "run":
-        root = tmp_path / "nothing"
-    elif what == "unknown":
-        shutil.copytree(folder, tmp_path / "m" / "sentinel")
-        folder, more = target.root, [tmp_path / "m", "--agent", "other"]
-    elif what == "out":
-        more = ["--out", tmp_path / "t.xlsx"]
-    else:
-        more = ["--flush-tokens", "0"]
-    assert score(folder, *more, "--run-dir", root) == 2
-    err = capsys.readouterr().err
-    assert says in err
-    assert err.count("\n") == 1
-    assert not (target.root / "scored").exists()
