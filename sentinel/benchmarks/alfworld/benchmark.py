@@ -44,8 +44,9 @@ class AlfworldBenchmark:
     """Games below `games_dir`; the group of a task is the folder of its goal's trials.
 
     `n_tasks` games are taken by `seed` (None: all). `tasks_file` is a frozen list of them
-    (`sentinel freeze`); None chooses anew. At most `processes` games run at once in a process, each in one of its own (about 80 MB);
-    `seconds` is the time for one answer of a game. Wrong values raise UserError.
+    (`sentinel freeze`); None chooses anew. At most `processes` games run at once in a process, each
+    in one of its own (about 80 MB); `seconds` is the time for one answer of a game. Wrong values
+    raise UserError.
     """
 
     dialect = Dialect(act="ACTION", final=None, abstain=None)

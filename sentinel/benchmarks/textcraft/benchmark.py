@@ -96,7 +96,10 @@ class TextcraftBenchmark:
 
     @cached_property
     def folder(self) -> RecipeFolder:
-        """The recipes, as they were when first asked for. Raises DataError for a folder that cannot be used."""
+        """The recipes, as they were when first asked for.
+
+        Raises DataError for a folder that cannot be used.
+        """
         return load_folder(self.recipes_path, self.recipes_sha256)
 
     def recipe_book(self) -> RecipeBook:
