@@ -151,6 +151,7 @@ def test_what_it_did_is_told(
     assert not fitted.table_path("exits", *PLACE).exists()
 
 
+@pytest.mark.slow
 def test_replicas_and_their_deaths_change_nothing(
     ray_cluster: Cluster, fitted: RunDir, watched: RunDir, tmp_path: Path
 ) -> None:
@@ -292,6 +293,7 @@ def test_a_folder_has_four_names_and_two_kinds_must_be_told_apart(
         found(copy, method="cascade")
 
 
+@pytest.mark.slow
 def test_other_tasks_of_the_benchmark_may_be_allowed(
     debug: Cluster, fitted: RunDir, tmp_path: Path
 ) -> None:
