@@ -10,18 +10,22 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from jobs.config import RunConfig
 from jobs.doctor_agents import agent_findings
 from jobs.sections import AgentConfig
 from sentinel.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PACKAGES = ("torch", "transformers", "ray", "scikit-learn", "numpy", "pyarrow", "pydantic")
 SHM_MB = 300
@@ -244,6 +248,7 @@ def benchmarks(config: RunConfig, limit: int | None) -> Iterator[Check]:
                 table = task_table(config, benchmark)
                 groups = len(set(table["group"].to_pylist()))
                 yield Check("ok", what, f"{table.num_rows} tasks in {groups} groups")
+                yield _pools(item.name, table, getattr(benchmark, "published_pools", None))
                 outcomes = run_gold(benchmark, limit)
                 total = counts(outcomes)
                 state, detail = verdict(outcomes, getattr(benchmark, "not_reproduced", frozenset()))
@@ -254,6 +259,19 @@ def benchmarks(config: RunConfig, limit: int | None) -> Iterator[Check]:
                         yield Check(state, f"{item.name}: {what}", detail)
         except UserError as error:
             yield Check("FAIL", what, str(error))
+
+
+def _pools(name: str, table: pa.Table, published: Mapping[str, int] | None) -> Check:
+    """Sizes of the pools, compared with those that were published for the same data."""
+    counted = Counter(table["pool"].to_pylist())
+    sizes = {pool: counted[pool] for pool in sorted(counted)}
+    text = ", ".join(f"{pool} {n}" for pool, n in sizes.items())
+    if published is None or table.num_rows != sum(published.values()):  # a limit, or other files
+        return Check("ok", f"{name}: pools", text)
+    if sizes == dict(published):
+        return Check("ok", f"{name}: pools", f"{text}, as published")
+    wanted = ", ".join(f"{pool} {published[pool]}" for pool in sorted(published))
+    return Check("note", f"{name}: pools", f"{text}, but published are {wanted}")
 
 
 def _ray(config: RunConfig) -> Check:

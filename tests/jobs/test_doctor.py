@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from made_ehrsql import impossible, record, write_database, write_questions
 
@@ -20,6 +21,7 @@ from sentinel.errors import UserError
 from sentinel.sql.result import Result
 
 ROOT = Path(__file__).resolve().parents[2]
+DATA = os.environ.get("SENTINEL_TEST_DATA")
 
 
 def agent(**changes: object) -> AgentConfig:
@@ -187,3 +189,32 @@ def test_doctor_refuses_what_does_not_fit_and_says_the_way_out(tmp_path, capsys)
     write_questions(questions, [record(3)])
     assert main(base) == 2
     assert "unknown version" in capsys.readouterr().out
+
+
+def test_pools_are_compared_with_the_published_ones() -> None:
+    def said(train: int, heldout: int) -> tuple[str, str]:
+        pools = ["train"] * train + ["heldout"] * heldout
+        found = doctor._pools("b", pa.table({"pool": pools}), {"train": 5, "heldout": 3})
+        return found.state, found.detail
+
+    assert said(5, 3) == ("ok", "heldout 3, train 5, as published")
+    assert said(4, 4) == ("note", "heldout 4, train 4, but published are heldout 3, train 5")
+    assert said(4, 3) == ("ok", "heldout 3, train 4")  # cut by collect.limit, or other files
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.skipif(not DATA, reason="SENTINEL_TEST_DATA names no benchmark data")
+def test_the_open_demo_is_sound(tmp_path, capsys):
+    """The shipped config over the user's files: every gold query runs and gives its answer."""
+    data = Path(str(DATA))
+    with pa.CompressedInputStream(str(data / "db/mimic3_demo.sqlite.zst"), "zstd") as stream:
+        (tmp_path / "demo.sqlite").write_bytes(stream.read())
+    questions = data / "reground/mimic3_demo_questions.json.xz"
+    config = str(ROOT / "configs/benchmarks/ehrsql-mimic3-demo.yaml")
+    base = ["doctor", config, f"database={tmp_path / 'demo.sqlite'}", f"questions={questions}"]
+    assert main(base) == 0
+    told = capsys.readouterr().out
+    assert "6379 of 6379 known answers reproduced" in told
+    assert "0 error of 6379" in told
+    assert "ehrsql-mimic3-demo: pools" in told

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from sentinel.sql.schema import Schema
 
 CLOCK = "2105-12-31 23:59:00"
+PAPER_POOLS = {"train": 6179, "calibration": 2160, "heldout": 2101}
+"""Questions per pool in the paper: MIMIC-III, train and valid together."""
 
 
 class EhrsqlBenchmark:
@@ -119,6 +121,12 @@ class EhrsqlBenchmark:
         """The `agent` pool where there is one; whole groups of the rest are shuffled and filled by
         `splits.make_pools`."""
         return dict.fromkeys(self._agent_ids(), "agent") or None
+
+    @property
+    def published_pools(self) -> Mapping[str, int] | None:
+        """The paper's pool sizes, where these can be its questions; None elsewhere."""
+        own = self.agent_share is None and self.files()[0].db_id == "mimic_iii"
+        return PAPER_POOLS if own else None
 
     def withheld_groups(self) -> frozenset[str]:
         """Groups of which the agent pool holds nothing."""

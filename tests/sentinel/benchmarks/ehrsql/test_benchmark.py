@@ -1,8 +1,6 @@
 import asyncio
-import os
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from made_ehrsql import impossible, record, write_database, write_questions
 
@@ -15,8 +13,6 @@ from sentinel.errors import UserError
 from sentinel.features import trajectory_features
 from sentinel.sql.grounding import ground
 from sentinel.tables import FEATURES
-
-DATA = os.environ.get("SENTINEL_TEST_DATA")
 
 
 def small(tmp_path: Path, records=None, **settings):
@@ -112,22 +108,7 @@ def test_a_missing_database_is_named_before_anything_runs(tmp_path):
         small(tmp_path, database=str(tmp_path / "none.sqlite")).prepare(tmp_path)
 
 
-@pytest.mark.data
-@pytest.mark.skipif(not DATA, reason="SENTINEL_TEST_DATA names no benchmark data")
-def test_regrounded_gold_queries_give_their_stored_answers(tmp_path):
-    data = Path(str(DATA))
-    database = tmp_path / "mimic3.sqlite"
-    with pa.CompressedInputStream(str(data / "db/mimic3_demo.sqlite.zst"), "zstd") as stream:
-        database.write_bytes(stream.read())
-    benchmark = small(
-        tmp_path,
-        questions=str(data / "reground/mimic3_demo_questions.json.xz"),
-        database=str(database),
-        version=None,
-        sandbox_workers=2,
-    )
-    try:
-        total = counts(run_gold(benchmark))
-    finally:
-        benchmark.close()
-    assert (total.run, total.failed, total.reproduced) == (6379, 0, 6379)
+def test_the_papers_pools_belong_to_the_papers_questions(tmp_path):
+    assert small(tmp_path).published_pools == {"train": 6179, "calibration": 2160, "heldout": 2101}
+    assert small(tmp_path, agent_share=0.4).published_pools is None
+    assert small(tmp_path, [record(3, db_id="eicu")]).published_pools is None
