@@ -59,3 +59,33 @@ def write_recipes(folder: Path, more: Mapping[str, Any] | None = None) -> Path:
     for name, recipe in {**RECIPES, **(more or {})}.items():
         (folder / f"{name}.json").write_text(json.dumps(recipe, indent=2))
     return folder
+
+
+def write_familiar_recipes(folder: Path) -> Path:
+    """A folder of 44 recipes, depth 1 to 3, in words that the embedded crafting agents know; their
+    materials are made as in craft, so that some goals succeed in TextCraft's prompt too."""
+    from sentinel.benchmarks.craft.world import EARTHS, EXTRAS, FIBRES, METALS, SIMPLE, WOODS
+
+    made: dict[str, Mapping[str, Any]] = {}
+
+    def put(name: str, count: int, *parts: str) -> None:
+        item = name.replace(" ", "_")
+        made[item] = shapeless(item, count, *(p.replace(" ", "_") for p in parts))
+
+    for i in range(4):
+        wood, metal, fibre, earth = WOODS[i], METALS[i], FIBRES[i], EARTHS[i]
+        put(f"{wood} plank", 2, f"{wood} log")
+        put(f"{wood} rod", 2, f"{wood} plank")
+        put(f"{wood} {SIMPLE[i]}", 1, f"{wood} plank", f"{wood} plank", EXTRAS[i])
+        put(f"{metal} bar", 1, f"{metal} ore", f"{metal} ore", "coal")
+        put(f"{metal} nail", 3, f"{metal} bar")
+        put(f"{metal} {SIMPLE[i + 3]}", 1, f"{metal} bar", EXTRAS[(i + 2) % 6])
+        put(f"{fibre} thread", 2, f"raw {fibre}")
+        put(f"{fibre} rope", 1, f"{fibre} thread", f"{fibre} thread")
+        put(f"{fibre} {SIMPLE[i + 5]}", 1, f"{fibre} rope", EXTRAS[(i + 4) % 6])
+        put(f"{earth} brick", 2, *[f"{earth} lump"] * 3, "coal")
+        put(f"{earth} {SIMPLE[(i + 7) % 10]}", 1, f"{earth} brick", EXTRAS[(i + 1) % 6])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, recipe in made.items():
+        (folder / f"{name}.json").write_text(json.dumps(recipe))
+    return folder
