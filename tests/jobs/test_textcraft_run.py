@@ -100,11 +100,13 @@ def test_the_cascade_on_textcraft_reports_depth(benchmark: dict[str, Any], tmp_p
         rows = list(csv.DictReader(file))
     statistics = {r["statistic"] for r in rows}
     assert {"failure_auroc", "failure_auroc_matched"} <= statistics
-    depth = [
-        float(r["point"])
+    task = {
+        r["statistic"]: float(r["point"])
         for r in rows
-        if r["scorer"] == "task" and r["statistic"] == "failure_auroc" and r["round"] == "1"
-        and not r["against"]
-    ]  # fmt: skip
-    # deep goals are hard for a random policy: the task alone tells much of what a monitor tells
-    assert max(depth) > 0.6
+        if r["scorer"] == "task" and r["round"] == "1" and not r["against"]
+    }
+    # deep goals are hard for a random policy: the task alone tells nearly all, and less once depth
+    # is equal
+    assert task["failure_auroc"] > 0.9
+    assert task["failure_auroc_matched"] < task["failure_auroc"] - 0.03
+    assert "AUROC within equal depth" in (root / "report.html").read_text()
