@@ -2,7 +2,8 @@
 
 Of a run whose pool has grown, or of another one, only prefixes that these heads have not read
 before go through them: their logits are kept in `scored/BENCHMARK/AGENT/` of the run, written as
-they come, so that a killed pass goes on. Writes a `prefix_scores` table: probabilities as stage
+they come, so that a killed pass goes on. A look at the held-out pool is entered in its ledger, as
+stage calibrate's is. Writes a `prefix_scores` table: probabilities as stage
 calibrate makes them, `correct` and the features null where stage label has not been.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.score_monitors import Asked, asked, check
+from jobs.score_monitors import Asked, asked, check, enter
 from sentinel.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="REASON",
         help="read another benchmark, agent, prompt or pools than the monitor's, and why",
     )
+    parser.add_argument(
+        "--again",
+        metavar="WHY",
+        help="read a held-out pool that another monitor was evaluated on, and why",
+    )
     parser.add_argument("--out", type=Path, help="the table, .parquet or .csv, of one agent")
     parser.add_argument(
         "--flush-tokens",
@@ -93,6 +99,8 @@ def main(args: argparse.Namespace) -> int:
     for one in found:
         try:
             check(config, run_dir, one, args.transfer)
+            if "heldout" in (args.pool or POOLS):
+                enter(run_dir, one, args.again)
             good.append(one)
         except UserError as fault:
             faults.append(fault)

@@ -89,3 +89,23 @@ def check(config: RunConfig, run_dir: RunDir, one: Asked, transfer: str | None) 
             + ", another ".join(other),
             "where that is meant, say why: --transfer REASON",
         )
+
+
+def enter(run_dir: RunDir, one: Asked, again: str | None) -> None:
+    """Enter a look at the held-out pool in its ledger.
+
+    Raises UserError where another monitor was evaluated on it and no reason is given.
+    """
+    from cluster.ledger import Ledger
+    from jobs.calibrate import manifest_hash
+    from sentinel.monitor.frozen import read_policy
+
+    policy, _ = read_policy(one.folder)
+    Ledger.beside(run_dir.root).record(
+        one.where.benchmark,
+        manifest_hash(run_dir, one.where.benchmark),
+        one.where.agent,
+        policy.hash(),
+        run=run_dir.root.name,
+        again=again,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,6 +86,29 @@ def test_a_prompt_that_changed_wants_a_reason(
     assert score(monitor(first), "--run-dir", first.root) == 0
     assert score(monitor(first), "--run-dir", run_dir.root) == 2
     assert "another data, rules or prompt" in capsys.readouterr().err
+
+
+def test_a_second_monitor_on_the_held_out_pool_wants_a_reason(
+    tfidf: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, other = copy(tfidf, tmp_path), copy(tfidf, tmp_path / "refitted")
+    for part in (other.root / "parts" / "calibrate").glob("*"):
+        shutil.rmtree(part)
+    settings = config(kind="tfidf").model_copy(
+        update={"decide": config().decide.model_copy(update={"gate_budget": "0.3"})}
+    )
+    with open_cluster("debug", 1) as cluster:
+        jobs.calibrate.run(settings, other, cluster)
+    run = ["--run-dir", target.root]
+    assert score(monitor(target), *run) == 0
+    assert score(monitor(target), *run) == 0  # a replay
+    assert score(monitor(other), *run) == 2
+    assert "already evaluated with 1 other monitor(s)" in capsys.readouterr().err
+    assert score(monitor(other), *run, "--pool", "calibration") == 0
+    assert score(monitor(other), *run, "--again", "a larger budget") == 0
+    (ledger,) = (tmp_path / "ledgers").glob("*.jsonl")
+    reasons = [json.loads(line)["reason"] for line in ledger.read_text().splitlines()]
+    assert reasons == [None, None, "a larger budget"]
 
 
 @pytest.mark.parametrize(
