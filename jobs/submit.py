@@ -27,6 +27,7 @@ def main(args: argparse.Namespace, config: RunConfig, root: Path) -> int:
     from cluster.run_dir import RunDir
     from jobs import submit_checks as checks
     from jobs import sweep_run
+    from jobs.obey import check_path
     from jobs.stages import recordable
 
     if args.dry_run:
@@ -38,6 +39,8 @@ def main(args: argparse.Namespace, config: RunConfig, root: Path) -> int:
         checks.refuse_twice(root)
     elements = sweep_run.elements(config, root) if config.sweep else []
     checks.check_site(config)
+    for place, one in [(root, config), *elements]:
+        check_path(one, RunDir(place))
     steps = (
         [sweep_step(config, elements, root, args.again)]
         if elements

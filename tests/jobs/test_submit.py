@@ -179,6 +179,16 @@ def test_a_dry_run_needs_no_slurm(config_file, tmp_path, monkeypatch, capsys):
     assert (recorded["on"], recorded["site"]["name"]) == ("local", "slurm")
 
 
+def test_a_monitor_that_is_not_there_is_told_before_anything_is_queued(
+    config_file, tmp_path, capsys
+):
+    root = tmp_path / "out"
+    argv = ["run", str(config_file), "--on", "slurm", "--dry-run", "--run-dir", str(root)]
+    assert cli.main([*argv, "site.partition=p", f"stop_with={tmp_path}/none"]) == 2
+    assert "none is no folder; name RUN/monitor" in capsys.readouterr().err
+    assert not root.exists()
+
+
 def test_no_slurm_is_one_line_before_anything_is_written(
     config_file, tmp_path, monkeypatch, capsys
 ):
