@@ -262,7 +262,7 @@ def _beside(path: Path, part: str) -> Path | None:
 
 
 def _version(path: Path, text: str, declared: str | None) -> tuple[str, str]:
-    """Split and version of a text such as `valid_v1.1.1`; a file or folder named test is test."""
+    """Split and version of a text such as `valid_v1.1.1`; where it is silent, the name tells."""
     match = re.fullmatch(r"([a-z]+)_v(\d+(?:\.\d+)*)", text)
     split, found = match.groups() if match else ("", "")
     if declared is not None and found and declared != found:
@@ -275,5 +275,14 @@ def _version(path: Path, text: str, declared: str | None) -> tuple[str, str]:
             f"{path} is of an unknown version ({text or 'none given'}; known: {', '.join(KNOWN)})",
             "if it is an official file, declare it: version: " + (found or "1.1.1"),
         )
-    named = {path.name.split(".")[0].lower(), path.parent.name.lower()}
-    return "test" if "test" in named else split, f"2024-{found or declared}"
+    return split or _named(path), f"2024-{found or declared}"
+
+
+def _named(path: Path) -> str:
+    """The split that a file's name speaks of, else its folder's; empty where neither does."""
+    for name in (path.name, path.parent.name):
+        words = re.split(r"[^a-z]+", name.lower())
+        for split in ("test", "valid", "train"):
+            if split in words:
+                return split
+    return ""

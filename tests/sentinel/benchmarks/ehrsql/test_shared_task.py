@@ -139,13 +139,32 @@ def rewritten(path: Path, change: Any) -> None:
     path.write_bytes(lzma.compress(json.dumps(change(content)).encode()))
 
 
-@pytest.mark.parametrize("where", ["file", "folder"])
-def test_the_test_split_is_told_by_its_name_where_its_version_says_nothing(tmp_path, where):
-    folder = tmp_path / ("test" if where == "folder" else "other")
-    path = write_split(folder, "test" if where == "file" else "all")
+@pytest.mark.parametrize(
+    ("folder", "name", "refused"),
+    [
+        ("other", "test", True),
+        ("other", "mimic_test", True),
+        ("test", "all", True),
+        ("mimic-iv_test", "all", True),
+        ("test", "valid", False),
+        ("latest", "all", False),
+    ],
+)
+def test_the_test_split_is_told_by_its_name_where_its_version_says_nothing(
+    tmp_path, folder, name, refused
+):
+    path = write_split(tmp_path / folder, name)
     rewritten(path, lambda data: data | {"version": "1.1.1"})
+    made = benchmark(tmp_path, path, version="1.1.1")
+    if not refused:
+        assert len(made.tasks()) == 3
+        return
     with pytest.raises(DataError, match="official test split"):
-        benchmark(tmp_path, path, version="1.1.1").tasks()
+        made.tasks()
+
+
+def test_a_version_that_names_its_split_is_believed(tmp_path):
+    assert len(benchmark(tmp_path, write_split(tmp_path / "test", "valid")).tasks()) == 3
 
 
 @pytest.mark.parametrize(
