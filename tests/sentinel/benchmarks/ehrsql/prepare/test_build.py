@@ -394,6 +394,38 @@ def test_memory_does_not_follow_the_size_of_the_files(tmp_path):
         assert db.execute("select count(*) from chartevents").fetchone() == (1,)
 
 
+@pytest.mark.slow
+def test_rows_that_are_kept_and_exchanged_are_not_kept_in_memory(tmp_path):
+    """Twice the rows cost their permutation (16 bytes a row), not themselves."""
+    code = (
+        "import resource, sys\n"
+        "from dataclasses import replace\n"
+        "from pathlib import Path\n"
+        "from sentinel.benchmarks.ehrsql.prepare import RELAXED, build\n"
+        "rules = replace(RELAXED, shuffle=True)\n"
+        "build(Path(sys.argv[1]), Path(sys.argv[2]), rules, lambda _: None, memory_mb=128)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"
+    )
+    peaks = []
+    for thousands in (600, 1200):
+        folder = write_mimic(tmp_path / f"csv{thousands}", PERSON)
+        with (folder / "CHARTEVENTS.csv").open("w") as stream:
+            stream.write(
+                "ROW_ID,SUBJECT_ID,HADM_ID,ICUSTAY_ID,ITEMID,CHARTTIME,VALUENUM,VALUEUOM\n"
+            )
+            stream.writelines(["1,1,11,21,211,2099-02-02 00:00:00,80,bpm\n" * 1000] * thousands)
+        database = tmp_path / f"{thousands}.sqlite"
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(folder), str(database)],
+            capture_output=True, text=True, cwd=ROOT, timeout=240, check=True,
+        )  # fmt: skip
+        peaks.append(int(done.stdout.split()[-1]))
+        with closing(sqlite3.connect(database)) as db:
+            (stored,) = db.execute("select count(*) from chartevents").fetchone()
+        assert stored == 1000 * thousands
+    assert peaks[1] - peaks[0] < 90  # MB; 600,000 rows as Python objects take some 300
+
+
 @pytest.mark.data
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA, reason="SENTINEL_TEST_DATA names no benchmark data")
