@@ -27,17 +27,9 @@ Pools = Mapping[Place, "TrainPool"]
 @contextmanager
 def opened(config: RunConfig, run_dir: RunDir, on: str) -> Iterator[Cluster]:
     """The run directory's lock, and where the fits run."""
-    from cluster.pool import open_cluster
-    from jobs.machine import visible_gpus
+    from jobs.machine import open_site
 
-    site = config.site
-    gpus = visible_gpus() if site.gpus is None else site.gpus
-    with (
-        run_dir.lock(),
-        open_cluster(
-            on, site.cpus, gpus, site.address, object_store_mb=site.object_store_mb
-        ) as cluster,
-    ):
+    with run_dir.lock(), open_site(config.site, on) as cluster:
         yield cluster
 
 

@@ -78,10 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Score what is new and write the tables; 3 where an agent's pass failed (named on stderr)."""
-    from cluster.pool import open_cluster
     from cluster.run_dir import RunDir
     from jobs.calibrate import raise_first
-    from jobs.machine import visible_gpus
+    from jobs.machine import open_site
     from jobs.run import recorded_config
 
     root = args.run_dir.expanduser().absolute()
@@ -106,15 +105,7 @@ def main(args: argparse.Namespace) -> int:
             faults.append(fault)
     failed = False
     if good:
-        site = config.site
-        gpus = visible_gpus() if site.gpus is None else site.gpus
-        on = args.on or config.on
-        with (
-            run_dir.lock(),
-            open_cluster(
-                on, site.cpus, gpus, site.address, object_store_mb=site.object_store_mb
-            ) as cluster,
-        ):
+        with run_dir.lock(), open_site(config.site, args.on or config.on) as cluster:
             failed = _score(config, run_dir, cluster, good, args, faults)
     raise_first(faults)
     return 3 if failed else 0

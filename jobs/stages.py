@@ -46,11 +46,10 @@ def run_stages(
 
     `agents`: only these, beside other processes that do the same with other agents.
     """
-    from cluster.pool import open_cluster
     from cluster.provenance import record
     from cluster.run_dir import RunDir
     from jobs import judge
-    from jobs.machine import visible_gpus
+    from jobs.machine import open_site
 
     run_dir = RunDir(root, "+".join(agents) if agents else None)
     try:
@@ -66,18 +65,10 @@ def run_stages(
         chosen = config.model_copy(update={"agents": kept})
     with stoppable() as take_signals, _held(run_dir, stages[0], agents), _recorded(run_dir, config):
         record(run_dir)
-        site = config.site
+        site, metadata = config.site, _metadata(config, root, stages)
         with (
             _logging(log_path(run_dir, stages)),
-            open_cluster(
-                on,
-                site.cpus,
-                visible_gpus() if site.gpus is None else site.gpus,
-                site.address,
-                object_store_mb=site.object_store_mb,
-                dashboard=bool(site.dashboard),
-                metadata=_metadata(config, root, stages),
-            ) as cluster,
+            open_site(site, on, dashboard=bool(site.dashboard), metadata=metadata) as cluster,
         ):
             take_signals()  # Ray has handlers of its own
             for line in cluster.told():
