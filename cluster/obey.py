@@ -7,7 +7,7 @@ serving the other episodes. What is decided of an episode depends on that episod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 End = Literal["stopped", "refused"] | None
+Hook = Callable[["Episode"], Awaitable[End]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +107,20 @@ def _single() -> None:
 
 
 class Watcher:
-    """One episode: `turn` and `action` for the agent loop, `closed` for what came out of it."""
+    """One episode: `on_turn` and `on_action` for the agent loop (None: the monitor does not decide
+    at that moment), `closed` for what came out of it."""
 
     def __init__(self, running: Running, thread: ThreadPoolExecutor) -> None:
         self._running, self._thread = running, thread
+        self.on_turn: Hook | None = self._turn if running.moment == "turn" else None
+        self.on_action: Hook | None = self._action if running.moment == "action" else None
 
-    async def turn(self, episode: Episode) -> End:
+    async def _turn(self, episode: Episode) -> End:
         """`refused` before anything was generated, `stopped` after a turn, or None."""
         ends = await self._ask(self._running.turn, episode)
         return None if not ends else "stopped" if episode.steps else "refused"
 
-    async def action(self, episode: Episode) -> End:
+    async def _action(self, episode: Episode) -> End:
         """`stopped` before the environment answers, or None."""
         return "stopped" if await self._ask(self._running.action, episode) else None
 

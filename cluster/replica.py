@@ -209,8 +209,8 @@ class Replica:
                 max_tokens=plan.max_tokens,
                 temperature=plan.temperature,
                 seed=plan.seed,
-                on_turn=None if watcher is None else watcher.turn,
-                on_action=None if watcher is None else watcher.action,
+                on_turn=None if watcher is None else watcher.on_turn,
+                on_action=None if watcher is None else watcher.on_action,
             )
             if watcher is not None:
                 episode = await watcher.closed(episode)

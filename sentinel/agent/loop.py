@@ -223,7 +223,8 @@ async def _play(
             step, seconds = await _step(run, action)
         except Exception as error:
             return _env_failed(run, error)
-        _record(run, number, request, generation, action, step, seconds)
+        episode = _with_turn(run, number, request, generation, action, step, seconds)
+        _record(run, request, episode)
         if _closed(run, action, step):
             return None
         run.messages.append(_assistant(generation))
@@ -283,19 +284,12 @@ async def _step(run: _Run, action: Action) -> tuple[Step, float]:
     return step, run.clock.perf_counter() - begun
 
 
-def _record(
-    run: _Run,
-    number: int,
-    request: Request,
-    generation: Generation,
-    action: Action,
-    step: Step,
-    seconds: float,
-) -> None:
-    run.episode = _with_turn(run, number, request, generation, action, step, seconds)
+def _record(run: _Run, request: Request, episode: Episode) -> None:
+    """Keep the episode with its new turn, and the ids that the next prompt adds to."""
+    run.episode = episode
     if request.prompt_ids is not None:
         run.prompt = request.prompt_ids
-        found = run.episode.steps[-1].generated_ids
+        found = episode.steps[-1].generated_ids
         run.generated = None if found is None else tuple(found)
 
 

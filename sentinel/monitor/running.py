@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +34,11 @@ Hidden = Callable[[Episode, int], "NDArray[np.float16] | None"]
 class Running(Protocol):
     """One episode under a monitor."""
 
+    @property
+    def moment(self) -> Literal["turn", "action"]:
+        """When it decides while the episode runs; the other is always False."""
+        ...
+
     def turn(self, episode: Episode) -> bool:
         """Whether the episode ends here, t = `len(episode.steps)` turns done."""
         ...
@@ -52,6 +57,8 @@ class RunningSentinel:
 
     `features` is asked at T where the hybrid estimator delivers.
     """
+
+    moment: Literal["turn", "action"] = "turn"
 
     def __init__(
         self,
@@ -131,16 +138,16 @@ class RunningCascade:
     ) -> None:
         self._monitor, self._policy = monitor, monitor.policy(target)
         self._question, self._dialect, self._hidden = question, dialect, hidden
+        self.moment: Literal["turn", "action"] = "turn" if self._policy.after_feedback else "action"
         self._exit = Exit(monitor.hash, f"cascade, target {target}", 0)
 
     def turn(self, episode: Episode) -> bool:
         """The gate of a round that is over, where the policy is read after feedback."""
-        late = self._policy.after_feedback and bool(episode.steps)
-        return late and self._gate(episode)
+        return self.moment == "turn" and bool(episode.steps) and self._gate(episode)
 
     def action(self, episode: Episode) -> bool:
         """The gate of the round that has just acted."""
-        return not self._policy.after_feedback and self._gate(episode)
+        return self.moment == "action" and self._gate(episode)
 
     def close(self, episode: Episode) -> Exit:
         """The answer of an episode that no gate ended leaves the system."""
