@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cluster import files
 from cluster.obey import Orders
 from sentinel.errors import UserError
+from sentinel.monitor import archive, frozen
 
 if TYPE_CHECKING:
     from cluster.run_dir import RunDir
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from jobs.sections import AgentConfig, BenchmarkConfig
     from sentinel.agent.react import Dialect
 
-KINDS = {"sentinel": "manifest.json", "cascade": "cascade.json"}
+KINDS = {"sentinel": archive.MANIFEST, "cascade": frozen.CASCADE}
 """Method → the file that its monitors' folders have."""
 LEAVE = "or remove stop_with"
 
