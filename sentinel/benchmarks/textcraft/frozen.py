@@ -14,6 +14,7 @@ from typing import Any
 
 from sentinel.benchmarks.base import DataError
 from sentinel.benchmarks.textcraft.goals import Goal
+from sentinel.benchmarks.whole_file import write_text
 
 FORMAT = 1
 
@@ -42,10 +43,7 @@ def write(found: Mapping[str, Any], path: Path) -> None:
     head = [f'"{k}": {json.dumps(v)}' for k, v in found.items() if k != "tasks"]
     tasks = ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in found["tasks"].items())
     lines = [*head, f'"tasks": {{\n{tasks}\n}}', f'"sha256": "{content_hash(found)}"']
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    partial.replace(path)
+    write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def read(path: Path, *, recipes: str, preset: str, seed: int) -> tuple[dict[str, Goal], str]:
