@@ -57,9 +57,9 @@ def draw_pools(
 
 def _refuse_other_pools(manifest: Manifest, fixed: Mapping[str, str], path: str) -> None:
     """What an agent was trained on must not measure it, whatever a file says."""
-    agent = {t for t, pool in manifest.pool.items() if pool == Pool.AGENT}
-    own = {t for t, pool in fixed.items() if pool == Pool.AGENT}
-    other = sum(manifest.pool[t] != Pool(pool) for t, pool in fixed.items()) + len(agent - own)
+    other = sum(
+        pool != fixed[t] if t in fixed else pool == Pool.AGENT for t, pool in manifest.pool.items()
+    )
     if other:
         raise UserError(
             f"pool manifest {path} places {other} tasks of {manifest.benchmark} in other pools "
