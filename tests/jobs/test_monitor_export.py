@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from made_episodes import made_collection
+from scored_runs import finished
 
 import jobs.calibrate
 import jobs.heads
@@ -40,16 +41,6 @@ def config(**heads: Any) -> RunConfig:
             "decide": {"gate_budget": "0.2", "lambdas": [0.5, 1, 4]},
         }
     )
-
-
-def finished(root: Path, settings: RunConfig) -> RunDir:
-    run_dir = RunDir(root / "runs" / "mini")
-    run_dir.prepare(settings.model_dump(mode="json"))
-    made_collection(run_dir)
-    with open_cluster("debug", 1) as cluster:
-        for stage in (jobs.label, jobs.heads, jobs.calibrate):
-            stage.run(settings, run_dir, cluster)
-    return run_dir
 
 
 @pytest.fixture(scope="module", params=["tfidf", pytest.param("encoder", marks=pytest.mark.slow)])

@@ -245,17 +245,23 @@ def test_frozen_goals_are_read_back_and_refused_when_they_changed(tmp_path):
         fresh.freeze()
 
 
-@pytest.mark.data
-@pytest.mark.skipif(not DATA, reason="SENTINEL_TEST_DATA names no benchmark data")
-def test_the_small_catalogue_of_the_original():
+def thousand(**settings):
+    """The original's catalogue of 1,000 products."""
     folder = Path(str(DATA)) / "webshop"
-    benchmark = load(
+    return load(
         {
             "name": "webshop",
             "products_file": str(folder / "products_1000.jsonl.xz"),
             "attributes_file": str(folder / "items_ins_v2_1000.json"),
+            **settings,
         }
     )
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not DATA, reason="SENTINEL_TEST_DATA names no benchmark data")
+def test_the_small_catalogue_of_the_original():
+    benchmark = thousand()
     tasks = benchmark.tasks()
     # 6,910 combinations in all; nine repeat the options of another.
     assert (len(benchmark.catalogue.products), len(tasks)) == (1000, 6901)
@@ -269,15 +275,7 @@ def test_the_small_catalogue_of_the_original():
 @pytest.mark.skipif(not DATA, reason="SENTINEL_TEST_DATA names no benchmark data")
 def test_the_ranking_is_close_to_lucenes():
     """What differs from the original's search, measured over one instruction per product."""
-    folder = Path(str(DATA)) / "webshop"
-    benchmark = load(
-        {
-            "name": "webshop",
-            "products_file": str(folder / "products_1000.jsonl.xz"),
-            "attributes_file": str(folder / "items_ins_v2_1000.json"),
-            "goals_per_product": 1,
-        }
-    )
+    benchmark = thousand(goals_per_product=1)
     products = benchmark.catalogue.products
     lucene = Lucene([p.contents for p in products])
     overlap, first = [], []
@@ -297,15 +295,7 @@ def test_the_ranking_is_close_to_lucenes():
 @pytest.mark.skipif(not DATA, reason="SENTINEL_TEST_DATA names no benchmark data")
 def test_how_often_the_type_of_product_is_what_counts():
     """Purchases of another product that meet attributes, options and price: ENVIRONMENTS.md."""
-    folder = Path(str(DATA)) / "webshop"
-    benchmark = load(
-        {
-            "name": "webshop",
-            "products_file": str(folder / "products_1000.jsonl.xz"),
-            "attributes_file": str(folder / "items_ins_v2_1000.json"),
-            "goals_per_product": 1,
-        }
-    )
+    benchmark = thousand(goals_per_product=1)
     catalogue = benchmark.catalogue
     types = []
     for goal in benchmark.goals().values():
